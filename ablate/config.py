@@ -1,0 +1,396 @@
+"""What a run is: the typed schema, the checks between its fields, its scale, and its fingerprint.
+
+No Hydra and no torch here: planning, the table and the worker all read this file. Defaults live in `conf/*.yaml`,
+one home each; a field here states its type, unit, meaning and special values.
+"""
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from ablate.rundir import write_text
+
+
+class ConfigError(ValueError):
+    """A setting the user can mend: names the field, the value, what is allowed, and where it came from."""
+
+    def __init__(self, field: str, value: object, allowed: str, source: str = ""):
+        where = f" (from {source})" if source else ""
+        super().__init__(f"{field}={value!r}{where}: {allowed}")
+
+
+@dataclass
+class Scale:
+    """Factors by which a preset shrinks the paper's numbers."""
+
+    width: float  # × d_model, d_ff, d_k, d_v; heads unchanged; each product must be a whole number
+    depth: float  # × num_layers, rounded up
+    steps: float  # × train_steps, rounded; warm-up is the preset's own
+
+
+@dataclass
+class Paper:
+    """What the paper prints for a row; None where it prints nothing."""
+
+    ppl_dev: float | None = None  # per BPE token, newstest2013
+    bleu_dev: float | None = None  # newstest2013, beam 4, length penalty 0.6, no averaging
+    params_m: float | None = None  # millions
+
+
+@dataclass
+class Row:
+    """A line of Table 3, or of a table of the user's own."""
+
+    name: str  # also its folder's name
+    block: str  # the table's block: base, A … E, big, or a user's own
+    cites: str  # the line of the paper it reproduces; empty for a user's own row
+    paper: Paper
+
+
+@dataclass
+class Sweep:
+    """A named set of rows; base is always planned first and need not be listed."""
+
+    rows: list[str]
+    title: str
+
+
+@dataclass
+class ModelConfig:
+    """The Transformer in the paper's units; `scaled` turns them into the preset's."""
+
+    num_layers: int  # the paper's N, for the encoder and for the decoder
+    d_model: int  # width of every sub-layer's output
+    d_ff: int  # inner width of the feed-forward network
+    num_heads: int  # the paper's h
+    d_k: int  # width of one head's queries and keys; free of d_model / h
+    d_v: int  # width of one head's values; free of d_k
+    dropout: float  # the paper's P_drop: sub-layer outputs and the embedding + position sum, nowhere else
+    activation: str  # of the feed-forward network: relu (the paper's) or gelu
+    positional: str  # sinusoid or learned
+    max_positions: int  # learned positions: the longest sequence they cover, in subwords; ignored by sinusoid
+    sinusoid_layout: str  # halves (authors: all sines, then all cosines) or interleaved (text)
+    attention_bias: bool  # biases on the attention projections: true for the authors, none shown in the text
+    fused_init: bool  # Xavier fans of the fused Q,K,V matrix (authors) or of each matrix by itself
+    decoder_start: str  # what the decoder reads first: zeros (authors) or eos (the end symbol's embedding)
+
+
+@dataclass
+class OptimConfig:
+    """Loss, batches, Adam, the learning rate, and when to evaluate."""
+
+    train_steps: int  # optimiser updates, in the paper's units; `scaled` multiplies them by scale.steps
+    warmup_steps: int  # updates of linear warm-up; never scaled
+    lr_scale: float  # factor on the paper's learning rate d_model^-0.5 · min(s^-0.5, s · warmup^-1.5); 1 is the paper
+    adam_beta1: float
+    adam_beta2: float
+    adam_eps: float
+    label_smoothing: float  # the paper's ε, in [0, 1)
+    smoothing: str  # others: ε/(V-1) on every id but the gold (authors); uniform: ε/V on every id
+    batch_tokens: int  # tokens of one micro-batch, counted as batch_counting says
+    batch_counting: str  # padded: sentences × longest side (authors); tokens: each side's tokens without padding (text)
+    accumulate: int  # micro-batches per update
+    eval_every_steps: int  # updates between two evaluations of dev perplexity; 0: only after the last
+    checkpoint_every_steps: int  # updates between two checkpoints
+
+
+@dataclass
+class DecodeConfig:
+    """Beam search and which parameters it uses."""
+
+    beam_size: int  # 1 is greedy
+    length_penalty: float  # α of ((5 + n) / 6)^α, n the length with the end symbol (Wu et al. 2016, equation 14)
+    max_extra: int  # a hypothesis has at most source length + this many subwords, the end symbol included
+    batch_sentences: int  # sentences decoded at once; changes speed only up to rounding
+    average_checkpoints: int  # decode with the mean of the last k checkpoints; 1: the last itself (Table 3)
+
+
+@dataclass
+class DataConfig:
+    """A corpus and its segmentation; the subclasses add what one kind of corpus needs."""
+
+    name: str  # which kind: homeassistant, files or synthetic
+    src_lang: str  # ISO 639-1
+    tgt_lang: str
+    vocab_size: int  # ids of the shared BPE, control ids and the 256 bytes included
+    max_subwords: int  # training pairs with a longer side are dropped and counted; dev and test never
+
+
+@dataclass
+class HomeAssistantData(DataConfig):
+    """English-German interface text of Home Assistant, out of its wheel on PyPI."""
+
+    version: str  # of the wheel
+    sha256: str  # of the wheel's bytes
+    min_words: int  # a side with fewer is dropped
+    max_words: int  # a side with more is dropped
+
+
+@dataclass
+class SyntheticData(DataConfig):
+    """Sentences from a small English-German grammar, made on the spot."""
+
+    grammar_seed: int  # which sentences; independent of the run's seed
+    num_train: int  # pairs
+    num_dev: int
+    num_test: int
+
+
+@dataclass
+class FilesData(DataConfig):
+    """The user's own parallel text: one file per side, or one tab-separated file per split; plain or .gz."""
+
+    train_src: str | None
+    train_tgt: str | None
+    dev_src: str | None
+    dev_tgt: str | None
+    test_src: str | None  # None: no test set
+    test_tgt: str | None
+    train_tsv: str | None  # source TAB target; instead of the two files
+    dev_tsv: str | None
+    test_tsv: str | None
+
+
+@dataclass
+class ClusterConfig:
+    """Where runs happen; nothing here changes a result."""
+
+    workers: int  # runs at once; 0: physical cores ÷ threads
+    threads: int  # CPU threads of one run; on one machine the same number gives the same bits
+    sustained_gflops: float  # floating-point operations per second of one run, in 10^9: the plan's rate before any run
+
+
+@dataclass
+class TrackingConfig:
+    """The W&B mirror of metrics.jsonl; the local files are the truth."""
+
+    mode: str  # offline (default), online, or none
+    project: str  # W&B project
+    entity: str | None  # W&B user or team; None: the account's default
+
+
+@dataclass
+class Config:
+    """One run, and how to run it. `SCIENCE` names what can change its result."""
+
+    row: Row
+    preset: str
+    scale: Scale
+    model: ModelConfig
+    data: Any  # a DataConfig; Any lets its subclasses add fields
+    optim: OptimConfig
+    decode: DecodeConfig
+    precision: str  # auto: bf16 on CUDA, else fp32; or fp32, bf16
+    device: str  # auto, cpu, cuda or mps
+    seeds: int  # runs per row: seeds 1 … seeds
+    seed: int  # of this run; set by the plan
+    sweep: dict[str, Sweep]
+    cluster: ClusterConfig
+    tracking: TrackingConfig
+    runs_dir: str  # relative to the working directory
+    keep_checkpoints: int  # how many of the newest stay on disk
+    log_every_steps: int  # updates between two lines of metrics.jsonl
+    plan_only: bool  # print the plan and its cost; write nothing
+
+
+DATA_KINDS: dict[str, type[DataConfig]] = {
+    "homeassistant": HomeAssistantData,
+    "synthetic": SyntheticData,
+    "files": FilesData,
+}
+
+SCIENCE = ("model", "data", "optim", "decode", "precision")  # the sections that can change a result
+PATHS = tuple(f"data.{f.name}" for f in dataclasses.fields(FilesData) if f.name.endswith(("_src", "_tgt", "_tsv")))
+
+CHOICES = {
+    "model.activation": ("relu", "gelu"),
+    "model.positional": ("sinusoid", "learned"),
+    "model.sinusoid_layout": ("halves", "interleaved"),
+    "model.decoder_start": ("zeros", "eos"),
+    "optim.smoothing": ("others", "uniform"),
+    "optim.batch_counting": ("padded", "tokens"),
+    "data.name": tuple(DATA_KINDS),
+    "precision": ("auto", "fp32", "bf16"),
+    "device": ("auto", "cpu", "cuda", "mps"),
+    "tracking.mode": ("offline", "online", "none"),
+}
+
+RANGES = {  # field: (lowest, highest, highest allowed?)
+    "model.num_layers": (1, math.inf, False),
+    "model.d_model": (1, math.inf, False),
+    "model.d_ff": (1, math.inf, False),
+    "model.num_heads": (1, math.inf, False),
+    "model.d_k": (1, math.inf, False),
+    "model.d_v": (1, math.inf, False),
+    "model.dropout": (0, 1, False),
+    "model.max_positions": (1, math.inf, False),
+    "optim.train_steps": (1, math.inf, False),
+    "optim.warmup_steps": (1, math.inf, False),
+    "optim.lr_scale": (0, math.inf, False),
+    "optim.adam_beta1": (0, 1, False),
+    "optim.adam_beta2": (0, 1, False),
+    "optim.adam_eps": (0, math.inf, False),
+    "optim.label_smoothing": (0, 1, False),
+    "optim.batch_tokens": (1, math.inf, False),
+    "optim.accumulate": (1, math.inf, False),
+    "optim.eval_every_steps": (0, math.inf, False),
+    "optim.checkpoint_every_steps": (1, math.inf, False),
+    "decode.beam_size": (1, math.inf, False),
+    "decode.length_penalty": (0, math.inf, False),
+    "decode.max_extra": (0, math.inf, False),
+    "decode.batch_sentences": (1, math.inf, False),
+    "decode.average_checkpoints": (1, math.inf, False),
+    "data.vocab_size": (1, math.inf, False),
+    "data.max_subwords": (1, math.inf, False),
+    "seeds": (1, math.inf, False),
+    "cluster.workers": (0, math.inf, False),
+    "cluster.threads": (1, math.inf, False),
+    "cluster.sustained_gflops": (0, math.inf, False),
+    "keep_checkpoints": (1, math.inf, False),
+    "log_every_steps": (1, math.inf, False),
+}
+
+
+def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Turn nested dictionaries into one with dotted keys, in their order."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def nearest(name: str, valid: list[str]) -> str:
+    """Say which valid name is closest to a misspelt one, and list them all: the tail of an error message."""
+    close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
+    return (f"did you mean {close[0]!r}? " if close else "") + "valid: " + ", ".join(valid)
+
+
+def check(cfg: Config) -> None:
+    """Check every field's range and the relations between fields, in the paper's units or the preset's.
+
+    Raises:
+        ConfigError: at the first field that is out of range or without effect.
+    """
+    flat = flatten(dataclasses.asdict(cfg))
+    for name, value in flat.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(name, value, "must be a finite number")
+    for name, allowed in CHOICES.items():
+        if flat[name] not in allowed:
+            raise ConfigError(name, flat[name], nearest(str(flat[name]), list(allowed)))
+    for name, (low, high, closed) in RANGES.items():
+        value = flat[name]
+        if value < low or value > high or (value == high and not closed):
+            upper = "" if high == math.inf else f" and below {high}"
+            raise ConfigError(name, value, f"must be at least {low}{upper}")
+    if cfg.optim.lr_scale == 0:
+        raise ConfigError("optim.lr_scale", 0.0, "must be above 0: nothing would be learned")
+    if cfg.decode.average_checkpoints > cfg.keep_checkpoints:
+        raise ConfigError(
+            "decode.average_checkpoints",
+            cfg.decode.average_checkpoints,
+            f"must be at most keep_checkpoints={cfg.keep_checkpoints}: older ones are deleted",
+        )
+    if cfg.decode.beam_size == 1 and cfg.decode.length_penalty != 0:
+        raise ConfigError(
+            "decode.length_penalty", cfg.decode.length_penalty, "has no effect with decode.beam_size=1; set it to 0"
+        )
+    if cfg.precision == "bf16" and cfg.device in ("cpu", "mps"):
+        raise ConfigError("precision", "bf16", f"needs device=cuda, got device={cfg.device}; use fp32")
+
+
+def scaled(cfg: Config) -> Config:
+    """Apply the preset's scale to the paper's numbers; the one place where that happens.
+
+    Widths are multiplied by `scale.width` and must stay whole; layers by `scale.depth`, rounded up; heads are
+    unchanged; `train_steps` by `scale.steps`, rounded, at least 1. The result's own scale is 1, 1, 1.
+
+    Raises:
+        ConfigError: for a width that does not stay a whole number of at least 1, or a factor outside (0, 1].
+    """
+    for name, factor in dataclasses.asdict(cfg.scale).items():
+        if not 0 < factor <= 1:
+            raise ConfigError(f"scale.{name}", factor, "must be above 0 and at most 1 (1 is the paper)")
+    # Fractions of the decimal the user wrote: 0.1 × 30 is 3, not 3.0000000000000004.
+    width, depth, steps = (Fraction(repr(f)) for f in (cfg.scale.width, cfg.scale.depth, cfg.scale.steps))
+    widths = {}
+    for name in ("d_model", "d_ff", "d_k", "d_v"):
+        value = getattr(cfg.model, name)
+        product = value * width
+        if product.denominator != 1:
+            raise ConfigError(
+                f"model.{name}", value, f"× scale.width={cfg.scale.width} is {float(product)}, not a whole number"
+            )
+        widths[name] = int(product)
+    model = dataclasses.replace(cfg.model, num_layers=math.ceil(cfg.model.num_layers * depth), **widths)
+    optim = dataclasses.replace(cfg.optim, train_steps=max(1, round(cfg.optim.train_steps * steps)))
+    done = dataclasses.replace(cfg, model=model, optim=optim, scale=Scale(1.0, 1.0, 1.0))
+    check(done)
+    return done
+
+
+def science(cfg: Config, digests: dict[str, str]) -> dict[str, Any]:
+    """Give everything that can change a result, as a flat dictionary of dotted keys.
+
+    That is the model, the corpus and its segmentation, the optimiser, the decoder, the precision, and the digests of
+    the prepared corpus and vocabulary; not the seed, paths, device, workers, cluster, tracker. `cfg` is scaled.
+    """
+    tree = dataclasses.asdict(cfg)
+    flat = flatten({name: tree[name] for name in SCIENCE})
+    flat = {name: value for name, value in flat.items() if name not in PATHS}
+    flat |= {f"digest.{name}": value for name, value in digests.items()}
+    return {name: value + 0.0 if isinstance(value, float) else value for name, value in flat.items()}  # -0.0 is 0.0
+
+
+def fingerprint(science: dict[str, Any]) -> str:
+    """Hash a run's science (`science`) to 12 hexadecimal digits: equal science, equal fingerprint."""
+    text = json.dumps(science, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def diff(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Give the keys on which two flat dictionaries differ, with both values; None where a key is missing."""
+    keys = [*ours, *(key for key in theirs if key not in ours)]
+    return {key: (ours.get(key), theirs.get(key)) for key in keys if ours.get(key) != theirs.get(key)}
+
+
+def to_yaml(cfg: Config) -> str:
+    """Write a configuration as YAML, every field in it."""
+    return OmegaConf.to_yaml(OmegaConf.structured(cfg))
+
+
+def from_dict(tree: dict[str, Any]) -> Config:
+    """Build a typed configuration from nested dictionaries; types are checked and unknown keys refused.
+
+    Raises:
+        ConfigError: for an unknown kind of corpus.
+        omegaconf.errors.OmegaConfBaseException: for a key or a type the schema does not have.
+    """
+    name = tree.get("data", {}).get("name")
+    if name not in DATA_KINDS:
+        raise ConfigError("data.name", name, nearest(str(name), list(DATA_KINDS)))
+    schema = OmegaConf.structured(Config)
+    schema.data = OmegaConf.structured(DATA_KINDS[name])
+    cfg: Config = OmegaConf.to_object(OmegaConf.merge(schema, tree))  # type: ignore[assignment]
+    return cfg
+
+
+def save(cfg: Config, path: Path) -> None:
+    """Freeze a configuration into a file, atomically."""
+    write_text(path, to_yaml(cfg))
+
+
+def load(path: Path) -> Config:
+    """Read a frozen configuration."""
+    return from_dict(OmegaConf.to_container(OmegaConf.load(path)))  # type: ignore[arg-type]
