@@ -19,12 +19,16 @@ from omegaconf import OmegaConf
 from ablate.rundir import write_text
 
 
+NOT_SAID = object()  # stands for the value in an error about a field that has none
+
+
 class ConfigError(ValueError):
     """A setting the user can mend: names the field, the value, what is allowed, and where it came from."""
 
     def __init__(self, field: str, value: object, allowed: str, source: str = ""):
         where = f" (from {source})" if source else ""
-        super().__init__(f"{field}={value!r}{where}: {allowed}")
+        named = field if value is NOT_SAID else f"{field}={value!r}"
+        super().__init__(f"{named}{where}: {allowed}")
 
 
 @dataclass

@@ -1,0 +1,128 @@
+"""Compose a run's configuration from the two roots: `conf/` (what a run is) and `sweeps/` (which runs make a table).
+
+The one door to Hydra, beside `run`. A composed configuration is checked and in the paper's units.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hydra import compose as hydra_compose
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ablate.config import DATA_KINDS, NOT_SAID, Config, ConfigError, check, from_dict, nearest
+
+PACKAGE = Path(__file__).resolve().parent
+
+
+def root(name: str) -> Path:
+    """Find a configuration root, "conf" or "sweeps": inside the installed package, or beside it in a checkout."""
+    inside = PACKAGE / name
+    return inside if inside.is_dir() else PACKAGE.parent / name
+
+
+OmegaConf.register_new_resolver("sweeps_dir", lambda: str(root("sweeps")), replace=True)
+ConfigStore.instance().store(name="schema", node=Config)
+
+
+@contextmanager
+def session(config_dir: str | None = None) -> Iterator[None]:
+    """Make the two roots, and a folder of the user's own, ready for `compose`; inside `ablate.run` they are already.
+
+    Args:
+        config_dir: a folder with the user's own `row/`, `sweep/`, `data/` …; None for none.
+    """
+    if GlobalHydra.instance().is_initialized():
+        yield
+        return
+    search_path = create_config_search_path(f"file://{root('conf')}")
+    if config_dir is not None:
+        if not Path(config_dir).is_dir():
+            raise ConfigError("--config-dir", config_dir, "is not a folder")
+        before_schema = SearchPathQuery(provider="schema", path=None)
+        search_path.prepend("command-line", f"file://{Path(config_dir).resolve()}", before_schema)
+    Hydra.create_main_hydra2("ablate", search_path)
+    try:
+        yield
+    finally:
+        GlobalHydra.instance().clear()
+
+
+def compose(overrides: list[str], config_dir: str | None = None) -> Config:
+    """Compose and check one configuration.
+
+    Args:
+        overrides: in Hydra's grammar, such as ["+row=A_h4", "preset=smoke", "model.dropout=0.2"].
+        config_dir: see `session`.
+
+    Returns:
+        The configuration in the paper's units; `row.name` is the row file's name.
+
+    Raises:
+        ConfigError: for an unknown row, group, key or value, with the nearest valid one, and for what `check` refuses.
+    """
+    row = next((text.partition("=")[2] for text in overrides if text.startswith("+row=")), None)
+    if row is None:
+        row, overrides = "base", [*overrides, "+row=base"]
+    if not re.fullmatch(r"[\w.-]+", row):
+        raise ConfigError("row", row, "one run has one row; for several say +sweep=NAME, or -m +row=A_h1,A_h4")
+    with session(config_dir):
+        try:
+            tree = hydra_compose("config", overrides)
+        except (HydraException, OmegaConfBaseException) as err:
+            raise explain(err) from err
+    cfg = typed(tree)
+    cfg.row.name = row
+    try:
+        check(cfg)
+    except ConfigError as err:
+        raise ConfigError("row", row, f"does not give a valid run: {err}") from err
+    return cfg
+
+
+def typed(tree: DictConfig) -> Config:
+    """Turn Hydra's configuration into the typed one."""
+    try:
+        return from_dict(OmegaConf.to_container(tree, resolve=True, throw_on_missing=True))  # type: ignore[arg-type]
+    except OmegaConfBaseException as err:
+        raise explain(err) from err
+
+
+def explain(err: Exception) -> ConfigError:
+    """Turn Hydra's error into one that names the field, the value or file, and the nearest valid name."""
+    text = f"{err}\n{err.__cause__ or ''}"
+    source = next(iter(re.findall(r"(?:In|Error merging) '((?:row|sweep|preset|model|data)/[^']+)'", text)), "")
+    available = re.findall(r"^\t(\w[\w.-]*)$", text.partition("Available options")[2], re.MULTILINE)
+    if match := re.search(r"Could not find '(\w+)/([^']+)'", text):
+        group, name = match.groups()
+        return ConfigError(group, name, nearest(name, available), "" if source == f"{group}/{name}" else source)
+    if match := re.search(r"You must specify '(\w+)'", text):
+        return ConfigError(match[1], NOT_SAID, f"choose one with {match[1]}=NAME: " + ", ".join(available))
+    if match := re.search(r"Key '([^']+)' (?:is )?not in[^\n]*(?:\n\s*full_key: (\S+))?", text):
+        key = match[2] or match[1]
+        return ConfigError(key, NOT_SAID, "no such field; " + nearest(match[1], fields_beside(key)), source)
+    if match := re.search(r"(Value .*)\n\s*full_key: (\S+)", text):
+        return ConfigError(match[2], NOT_SAID, match[1], source)
+    return ConfigError("configuration", NOT_SAID, str(err), source)
+
+
+def fields_beside(key: str) -> list[str]:
+    """List the fields that stand where a dotted key points, whether or not it exists; all corpora's under data."""
+    schema: Any = Config
+    for name in key.split(".")[:-1]:
+        schema = next((f.type for f in dataclasses.fields(schema) if f.name == name), Config)
+        if name == "data":
+            return sorted({f.name for kind in DATA_KINDS.values() for f in dataclasses.fields(kind)})
+        if not dataclasses.is_dataclass(schema):
+            return []
+    return [f.name for f in dataclasses.fields(schema)]
