@@ -1,0 +1,158 @@
+"""Multi-head attention (section 3.2) with free d_k and d_v, fused projections, and a cache for decoding.
+
+Axes: B batch, S source length, T target length, h heads, N rows being decoded (sentences × beam).
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ablate.config import ModelConfig
+
+# Added to the scores of hidden keys. Finite, so that a sentence whose keys are all hidden has uniform weights
+# instead of NaN; large enough that exp() of it is exactly 0 beside any other key, in bfloat16 too.
+HIDDEN = -1e9
+
+CACHE_BLOCK = 16  # positions by which a cache grows
+
+
+def attend(
+    query: Float[Tensor, "B h T d_k"],
+    key: Float[Tensor, "B h S d_k"],
+    value: Float[Tensor, "B h S d_v"],
+    mask: Float[Tensor, "B 1 1 S"] | None = None,
+    causal: bool = False,
+) -> Float[Tensor, "B T h*d_v"]:
+    """Compute softmax(Q Kᵀ / √d_k) V of every head (equation 1) and lay the heads side by side.
+
+    Args:
+        query: the queries.
+        key: the keys.
+        value: the values; d_v may differ from d_k.
+        mask: added to the scores: 0 for a visible key, `HIDDEN` for a hidden one; None hides none.
+        causal: also hide from query t every key after t.
+    """
+    if query.device.type == "cpu":  # at these sizes 1.6 times as fast as torch's fused kernel for CPUs
+        scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-1, -2)  # (B, h, T, S)
+        if mask is not None:
+            scores = scores + mask
+        if causal:
+            scores = scores + torch.full(scores.shape[-2:], HIDDEN, dtype=scores.dtype).triu(1)
+        heads = scores.softmax(-1) @ value
+    else:
+        if mask is not None and causal:
+            raise ValueError("mask and causal exclude each other: targets are padded at the end only")
+        heads = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
+    return heads.transpose(1, 2).flatten(2)  # (B, h, T, d_v) → (B, T, h·d_v)
+
+
+def split_heads(x: Float[Tensor, "B T width"], num_heads: int) -> Float[Tensor, "B h T d"]:
+    """View the last axis as heads of equal width, and put the heads before the positions."""
+    return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+
+
+def xavier_uniform(weight: Float[Tensor, "rows d_in"], parts: list[int]) -> None:
+    """Initialise a fused projection in place, uniform in ±√(6 / (fan_in + fan_out)), part by part.
+
+    Args:
+        weight: the matrix; its rows are the outputs.
+        parts: how many rows belong together; one part for the fans of the whole, as in the authors' program.
+    """
+    for part in weight.split(parts):
+        nn.init.xavier_uniform_(part)
+
+
+class Cache:
+    """Keys and values of one self-attention for the positions decoded so far, in buffers that grow by blocks."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self.keys: Tensor | None = None  # (N, h, capacity, d_k)
+        self.values: Tensor | None = None  # (N, h, capacity, d_v)
+
+    def append(
+        self, key: Float[Tensor, "N h 1 d_k"], value: Float[Tensor, "N h 1 d_v"]
+    ) -> tuple[Float[Tensor, "N h t d_k"], Float[Tensor, "N h t d_v"]]:
+        """Store one more position and give all of them."""
+        if self.keys is None or self.values is None:
+            self.keys = key.new_empty(*key.shape[:2], CACHE_BLOCK, key.shape[-1])
+            self.values = value.new_empty(*value.shape[:2], CACHE_BLOCK, value.shape[-1])
+        elif self.length == self.keys.shape[2]:
+            self.keys = F.pad(self.keys, (0, 0, 0, CACHE_BLOCK))
+            self.values = F.pad(self.values, (0, 0, 0, CACHE_BLOCK))
+        self.keys[:, :, self.length] = key[:, :, 0]
+        self.values[:, :, self.length] = value[:, :, 0]
+        self.length += 1
+        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
+
+    def select(self, rows: Tensor) -> None:
+        """Let row i continue what row `rows[i]` was; rows not named are dropped."""
+        if self.keys is not None and self.values is not None:
+            self.keys = self.keys.index_select(0, rows)
+            self.values = self.values.index_select(0, rows)
+
+
+class SelfAttention(nn.Module):
+    """Attention of a sequence to itself; queries, keys and values come from one fused matrix."""
+
+    def __init__(self, model: ModelConfig) -> None:
+        super().__init__()
+        self.num_heads = model.num_heads
+        self.widths = [model.num_heads * width for width in (model.d_k, model.d_k, model.d_v)]
+        self.qkv = nn.Linear(model.d_model, sum(self.widths), bias=model.attention_bias)
+        self.out = nn.Linear(self.widths[2], model.d_model, bias=model.attention_bias)
+        xavier_uniform(self.qkv.weight, [sum(self.widths)] if model.fused_init else self.widths)
+
+    def project(
+        self, x: Float[Tensor, "B T d_model"]
+    ) -> tuple[Float[Tensor, "B h T d_k"], Float[Tensor, "B h T d_k"], Float[Tensor, "B h T d_v"]]:
+        """Give the queries, keys and values of every head."""
+        query, key, value = (split_heads(part, self.num_heads) for part in self.qkv(x).split(self.widths, dim=-1))
+        return query, key, value
+
+    def forward(
+        self, x: Float[Tensor, "B T d_model"], mask: Float[Tensor, "B 1 1 T"] | None = None, causal: bool = False
+    ) -> Float[Tensor, "B T d_model"]:
+        """Attend to all positions (encoder, with a mask over padding) or, if `causal`, to the earlier ones."""
+        attended: Tensor = self.out(attend(*self.project(x), mask, causal))
+        return attended
+
+    def step(self, x: Float[Tensor, "N 1 d_model"], cache: Cache) -> Float[Tensor, "N 1 d_model"]:
+        """Attend from the next position to all so far, after adding its key and value to the cache."""
+        query, key, value = self.project(x)
+        attended: Tensor = self.out(attend(query, *cache.append(key, value)))
+        return attended
+
+
+class CrossAttention(nn.Module):
+    """Attention of the decoder to the encoder's output; keys and values come from one fused matrix."""
+
+    def __init__(self, model: ModelConfig) -> None:
+        super().__init__()
+        self.num_heads = model.num_heads
+        self.widths = [model.num_heads * width for width in (model.d_k, model.d_v)]
+        self.query = nn.Linear(model.d_model, self.widths[0], bias=model.attention_bias)
+        self.kv = nn.Linear(model.d_model, sum(self.widths), bias=model.attention_bias)
+        self.out = nn.Linear(self.widths[1], model.d_model, bias=model.attention_bias)
+        xavier_uniform(self.kv.weight, [sum(self.widths)] if model.fused_init else self.widths)
+
+    def project(
+        self, memory: Float[Tensor, "B S d_model"]
+    ) -> tuple[Float[Tensor, "B h S d_k"], Float[Tensor, "B h S d_v"]]:
+        """Give the keys and values of the encoder's output; the same for every target position."""
+        key, value = (split_heads(part, self.num_heads) for part in self.kv(memory).split(self.widths, dim=-1))
+        return key, value
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T d_model"],
+        key: Float[Tensor, "B h S d_k"],
+        value: Float[Tensor, "B h S d_v"],
+        mask: Float[Tensor, "B 1 1 S"] | None = None,
+    ) -> Float[Tensor, "B T d_model"]:
+        """Attend from every position of `x` to the projected memory; beams of a sentence can be its positions."""
+        attended: Tensor = self.out(attend(split_heads(self.query(x), self.num_heads), key, value, mask))
+        return attended

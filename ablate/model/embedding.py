@@ -1,0 +1,108 @@
+"""Embeddings and positions (sections 3.4 and 3.5), and the one dropout of the model.
+
+Axes: B batch, L length, V vocabulary.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from ablate.config import ConfigError, ModelConfig
+
+SINUSOID_ROWS = 512  # positions made at first; a longer sequence extends them
+
+
+class PositionError(ConfigError):
+    """A sequence is longer than the learned positions."""
+
+
+def sinusoid(num_positions: int, d_model: int, layout: str) -> Float[Tensor, "L d_model"]:
+    """Compute the sinusoidal positions 0 … num_positions − 1.
+
+    Args:
+        num_positions: rows.
+        d_model: columns.
+        layout: "interleaved" is the text's (section 3.5): sine and cosine of pos / 10000^(2i/d_model) in turn;
+            "halves" is the authors' program's: all sines, then all cosines, of pos / 10000^(i/(d_model/2 − 1)).
+    """
+    num_timescales = (d_model + 1) // 2  # an odd d_model loses the last cosine
+    index = torch.arange(num_timescales, dtype=torch.float64)
+    exponent = 2 * index / d_model if layout == "interleaved" else index / max(num_timescales - 1, 1)
+    angle = torch.arange(num_positions, dtype=torch.float64)[:, None] * 10_000.0**-exponent  # (L, d_model / 2)
+    waves = torch.stack([angle.sin(), angle.cos()], dim=-1 if layout == "interleaved" else 1)
+    return waves.flatten(1)[:, :d_model].float()
+
+
+def dropout(x: Float[Tensor, "*axes"], p: float, training: bool) -> Float[Tensor, "*axes"]:
+    """Zero each element with probability `p` and scale the others so that the expectation is exactly `x`.
+
+    On a CPU, `p` is rounded to a multiple of 2^-16 (0.1 becomes 0.100006), which lets one 64-bit draw of torch's
+    generator serve four elements: three times as fast as torch's own. `p = 0` draws nothing.
+    """
+    if p == 0 or not training:
+        return x
+    if x.device.type != "cpu":
+        return F.dropout(x, p)
+    num_dropped = round(p * 2**16)  # of the 2^16 values a draw can have
+    draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
+    kept = draws[: x.numel()].view(x.shape) >= num_dropped - 2**15
+    return x * kept.to(x.dtype).mul_(2**16 / (2**16 - num_dropped))
+
+
+class Positions(nn.Module):
+    """The vectors added to the embeddings: sinusoids without limit, or a learned table of `max_positions` rows."""
+
+    def __init__(self, model: ModelConfig) -> None:
+        super().__init__()
+        self.layout = model.sinusoid_layout
+        self.learned = model.positional == "learned"
+        if self.learned:
+            self.table = nn.Parameter(torch.empty(model.max_positions, model.d_model))
+            nn.init.normal_(self.table, std=model.d_model**-0.5)
+        else:
+            self.register_buffer("table", sinusoid(SINUSOID_ROWS, model.d_model, self.layout), persistent=False)
+
+    def check_length(self, longest: int) -> None:
+        """Make sure that a sequence of `longest` subwords has positions; sinusoids are extended.
+
+        Raises:
+            PositionError: if the positions are learned and fewer than `longest`.
+        """
+        num_positions, d_model = self.table.shape
+        if longest <= num_positions:
+            return
+        if self.learned:
+            raise PositionError(
+                "model.max_positions",
+                num_positions,
+                f"a sequence may have {longest} subwords here; train with model.max_positions of at least {longest}, "
+                "or with model.positional=sinusoid, or keep sentences shorter",
+            )
+        self.table = sinusoid(2 * longest, d_model, self.layout).to(self.table)
+
+    def forward(self, start: int, length: int) -> Float[Tensor, "L d_model"]:
+        """Give positions start … start + length − 1.
+
+        Raises:
+            PositionError: as `check_length`.
+        """
+        self.check_length(start + length)
+        return self.table[start : start + length]
+
+
+class Embedding(nn.Module):
+    """One matrix for source, target and output layer; × √d_model at the input, where the pad id gives zero."""
+
+    def __init__(self, vocab_size: int, d_model: int, pad_id: int) -> None:
+        super().__init__()
+        self.pad_id = pad_id
+        self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
+        nn.init.normal_(self.weight, std=d_model**-0.5)
+
+    def forward(self, ids: Int[Tensor, "B L"]) -> Float[Tensor, "B L d_model"]:
+        """Embed ids. Padding is masked: its row takes part in the output layer, so it cannot itself be zero."""
+        scale = (ids != self.pad_id).to(self.weight.dtype) * math.sqrt(self.weight.shape[1])  # (B, L)
+        return F.embedding(ids, self.weight) * scale[..., None]

@@ -1,0 +1,225 @@
+"""The Transformer of the paper: post-LN encoder and decoder, three-way tied embedding.
+
+Axes: B batch, S source length, T target length, h heads, V vocabulary, N rows being decoded (sentences × beam).
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from ablate.config import ModelConfig
+from ablate.model.attention import HIDDEN, Cache, CrossAttention, SelfAttention
+from ablate.model.embedding import Embedding, Positions, dropout
+
+LAYER_NORM_EPS = 1e-6  # of the authors' program
+
+
+class AddNorm(nn.Module):
+    """LayerNorm(x + Dropout(Sublayer(x))): what surrounds every sub-layer (sections 3.1 and 5.4)."""
+
+    def __init__(self, model: ModelConfig) -> None:
+        super().__init__()
+        self.p = model.dropout
+        self.norm = nn.LayerNorm(model.d_model, eps=LAYER_NORM_EPS)
+
+    def forward(
+        self, x: Float[Tensor, "B T d_model"], sublayer: Float[Tensor, "B T d_model"]
+    ) -> Float[Tensor, "B T d_model"]:
+        """Add a sub-layer's output to its input, and normalise."""
+        normed: Tensor = self.norm(x + dropout(sublayer, self.p, self.training))
+        return normed
+
+
+class FeedForward(nn.Module):
+    """Two linear layers with an activation between them, at each position alone (equation 2)."""
+
+    def __init__(self, model: ModelConfig) -> None:
+        super().__init__()
+        self.activation = {"relu": F.relu, "gelu": F.gelu}[model.activation]
+        self.inner = nn.Linear(model.d_model, model.d_ff)
+        self.out = nn.Linear(model.d_ff, model.d_model)
+
+    def forward(self, x: Float[Tensor, "B T d_model"]) -> Float[Tensor, "B T d_model"]:
+        """Transform each position."""
+        transformed: Tensor = self.out(self.activation(self.inner(x)))
+        return transformed
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward."""
+
+    def __init__(self, model: ModelConfig) -> None:
+        super().__init__()
+        self.attention, self.attention_norm = SelfAttention(model), AddNorm(model)
+        self.feed_forward, self.feed_forward_norm = FeedForward(model), AddNorm(model)
+
+    def forward(
+        self, x: Float[Tensor, "B S d_model"], mask: Float[Tensor, "B 1 1 S"] | None
+    ) -> Float[Tensor, "B S d_model"]:
+        """Encode one layer further; `mask` hides padding."""
+        x = self.attention_norm(x, self.attention(x, mask))
+        x = self.feed_forward_norm(x, self.feed_forward(x))
+        return x
+
+
+class DecoderLayer(nn.Module):
+    """Causal self-attention, attention to the encoder's output, then feed-forward."""
+
+    def __init__(self, model: ModelConfig) -> None:
+        super().__init__()
+        self.attention, self.attention_norm = SelfAttention(model), AddNorm(model)
+        self.cross_attention, self.cross_attention_norm = CrossAttention(model), AddNorm(model)
+        self.feed_forward, self.feed_forward_norm = FeedForward(model), AddNorm(model)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T d_model"],
+        memory: Float[Tensor, "B S d_model"],
+        mask: Float[Tensor, "B 1 1 S"] | None,
+    ) -> Float[Tensor, "B T d_model"]:
+        """Decode one layer further. Targets are padded at the end, so the causal mask already hides their padding."""
+        x = self.attention_norm(x, self.attention(x, causal=True))
+        x = self.cross_attention_norm(x, self.cross_attention(x, *self.cross_attention.project(memory), mask))
+        x = self.feed_forward_norm(x, self.feed_forward(x))
+        return x
+
+    def step(
+        self, x: Float[Tensor, "N 1 d_model"], layer: "LayerState", mask: Float[Tensor, "B 1 1 S"] | None
+    ) -> Float[Tensor, "N 1 d_model"]:
+        """Decode the next position; the beams of a sentence share its memory as if they were its positions."""
+        x = self.attention_norm(x, self.attention.step(x, layer.cache))
+        beams = x.view(layer.key.shape[0], -1, x.shape[-1])  # (B, N / B, d_model)
+        x = self.cross_attention_norm(x, self.cross_attention(beams, layer.key, layer.value, mask).view_as(x))
+        x = self.feed_forward_norm(x, self.feed_forward(x))
+        return x
+
+
+@dataclass
+class LayerState:
+    """What one decoder layer keeps between steps."""
+
+    cache: Cache  # of the self-attention; one row per beam
+    key: Tensor  # (B, h, S, d_k) of the memory; one row per sentence
+    value: Tensor  # (B, h, S, d_v)
+
+
+@dataclass
+class DecoderState:
+    """What the decoder keeps between steps: N rows, N / B of them for each of B sentences, sentence by sentence."""
+
+    layers: list[LayerState]
+    mask: Tensor | None  # (B, 1, 1, S), over the source's padding
+    length: int = 0  # positions decoded
+
+    def select(self, rows: Int[Tensor, "N"], sentences: Int[Tensor, "B"] | None = None) -> None:
+        """Let row i continue what row `rows[i]` was; keep only the sentences named, all if None."""
+        for layer in self.layers:
+            layer.cache.select(rows)
+            if sentences is not None:
+                layer.key, layer.value = layer.key.index_select(0, sentences), layer.value.index_select(0, sentences)
+        if sentences is not None and self.mask is not None:
+            self.mask = self.mask.index_select(0, sentences)
+
+
+class Transformer(nn.Module):
+    """Encoder and decoder of N layers each, between one shared embedding matrix (Figure 1).
+
+    Differs from the text where the authors' program does, each by a field of `ModelConfig`: biases on the attention
+    projections, Xavier fans of the fused matrices, an all-zero first decoder input, sines and cosines in halves.
+    """
+
+    def __init__(self, model: ModelConfig, vocab_size: int, pad_id: int = 0, eos_id: int = 1) -> None:
+        """Build and initialise.
+
+        Args:
+            model: sizes, already scaled to the preset.
+            vocab_size: rows of the embedding matrix.
+            pad_id: id of padding; as an input it is the zero vector.
+            eos_id: id of the end symbol.
+        """
+        super().__init__()
+        self.pad_id, self.eos_id, self.vocab_size = pad_id, eos_id, vocab_size
+        self.first_id = pad_id if model.decoder_start == "zeros" else eos_id  # padding embeds to the zero vector
+        self.dropout = model.dropout
+        self.embedding = Embedding(vocab_size, model.d_model, pad_id)
+        self.src_positions = Positions(model)
+        # Learned positions differ between the two sides, as in Gehring et al. 2017, whom section 3.5 cites.
+        self.tgt_positions = Positions(model)
+        self.encoder = nn.ModuleList(EncoderLayer(model) for _ in range(model.num_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(model) for _ in range(model.num_layers))
+        for name, module in self.named_modules():
+            if isinstance(module, nn.Linear):
+                if not name.endswith((".qkv", ".kv")):  # fused matrices initialise themselves
+                    nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    def check_length(self, longest: int) -> None:
+        """Make sure that sequences of up to `longest` subwords can be read and written.
+
+        Raises:
+            PositionError: if the positions are learned and fewer than `longest`.
+        """
+        self.src_positions.check_length(longest)
+        self.tgt_positions.check_length(longest)
+
+    def padding_mask(self, src: Int[Tensor, "B S"]) -> Float[Tensor, "B 1 1 S"] | None:
+        """Give what is added to attention scores to hide the source's padding; None where a CPU sees none."""
+        hidden = src == self.pad_id
+        if hidden.device.type == "cpu" and not hidden.any():  # elsewhere the question would cost a synchronisation
+            return None
+        return hidden[:, None, None, :].to(self.embedding.weight.dtype) * HIDDEN
+
+    def encode(self, src: Int[Tensor, "B S"]) -> Float[Tensor, "B S d_model"]:
+        """Encode source ids, padded at the end, into the memory that the decoder attends to."""
+        mask = self.padding_mask(src)
+        x = self.embedding(src) + self.src_positions(0, src.shape[1])
+        x = dropout(x, self.dropout, self.training)
+        for layer in self.encoder:
+            x = layer(x, mask)
+        return x
+
+    def forward(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T d_model"]:
+        """Compute the hidden states whose t-th row predicts `tgt[:, t]`; see `logits`.
+
+        The shift to the right happens here, before positions are added, so the first input stands at position 0.
+
+        Args:
+            src: source ids, each sentence ended by EOS and padded at the end.
+            tgt: target ids, likewise; what is to be predicted.
+
+        Raises:
+            PositionError: if the positions are learned and fewer than S or T.
+        """
+        memory, mask = self.encode(src), self.padding_mask(src)
+        shifted = F.pad(tgt[:, :-1], (1, 0), value=self.first_id)
+        x = self.embedding(shifted) + self.tgt_positions(0, tgt.shape[1])
+        x = dropout(x, self.dropout, self.training)
+        for layer in self.decoder:
+            x = layer(x, memory, mask)
+        return x
+
+    def logits(self, hidden: Float[Tensor, "*axes d_model"]) -> Float[Tensor, "*axes V"]:
+        """Score the vocabulary with the embedding matrix; no bias (section 3.4)."""
+        return F.linear(hidden, self.embedding.weight)
+
+    def start(self, src: Int[Tensor, "B S"]) -> DecoderState:
+        """Encode, and project the memory for every decoder layer: what decoding one position at a time needs."""
+        memory = self.encode(src)
+        layers = [LayerState(Cache(), *layer.cross_attention.project(memory)) for layer in self.decoder]
+        return DecoderState(layers, self.padding_mask(src))
+
+    def step(self, state: DecoderState, ids: Int[Tensor, "N"]) -> Float[Tensor, "N V"]:
+        """Feed one id per row, `first_id` at the start, and score what follows it; `state` moves on.
+
+        N is any multiple of the state's number of sentences, and stays the same unless `DecoderState.select` says so.
+        """
+        x = self.embedding(ids[:, None]) + self.tgt_positions(state.length, 1)
+        x = dropout(x, self.dropout, self.training)
+        for layer, layer_state in zip(self.decoder, state.layers, strict=True):
+            x = layer.step(x, layer_state, state.mask)
+        state.length += 1
+        return self.logits(x[:, 0])
