@@ -1,0 +1,136 @@
+"""Label-smoothed cross-entropy (section 5.4), as sums over tokens.
+
+The caller divides Σ loss by Σ tokens over all micro-batches and processes: a mean of means is another loss.
+Axes: N tokens, V vocabulary.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ablate.config import ConfigError
+
+
+def smoothed_targets(label_smoothing: float, smoothing: str, vocab_size: int) -> tuple[float, float]:
+    """Give the probability that smoothing puts on the gold id, and on each other id.
+
+    Args:
+        label_smoothing: the paper's ε.
+        smoothing: "others" spreads ε over the V − 1 other ids (the authors' program), "uniform" over all V (torch's).
+        vocab_size: V.
+
+    Raises:
+        ConfigError: for another `smoothing`.
+    """
+    if smoothing == "others":
+        return 1 - label_smoothing, label_smoothing / (vocab_size - 1)
+    if smoothing == "uniform":
+        return 1 - label_smoothing + label_smoothing / vocab_size, label_smoothing / vocab_size
+    raise ConfigError("optim.smoothing", smoothing, "valid: others, uniform")
+
+
+def label_smoothed_cross_entropy(
+    logits: Float[Tensor, "N V"], gold: Int[Tensor, "N"], label_smoothing: float, smoothing: str, pad_id: int
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""], int]:
+    """Sum the smoothed loss over the tokens that are not padding, from logits: the definition, in plain torch.
+
+    Args:
+        logits: scores of the vocabulary.
+        gold: the right ids.
+        label_smoothing: as in `smoothed_targets`.
+        smoothing: as in `smoothed_targets`.
+        pad_id: gold id of the positions left out.
+
+    Returns:
+        Σ loss; Σ negative log-likelihood of the gold ids, which smoothing does not touch and which has no gradient;
+        the number of tokens. Both sums in nats and in float32.
+    """
+    on_gold, on_other = smoothed_targets(label_smoothing, smoothing, logits.shape[-1])
+    real = gold != pad_id
+    log_probs = logits[real].float().log_softmax(-1)
+    gold_log_probs = log_probs.gather(1, gold[real].long()[:, None])
+    loss = -on_other * log_probs.sum() - (on_gold - on_other) * gold_log_probs.sum()
+    return loss, -gold_log_probs.sum().detach(), len(log_probs)
+
+
+class _SmoothedLoss(torch.autograd.Function):
+    """Σ loss and Σ NLL of hidden states; the gradients are made beside them, so each logit is computed once."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, gold: Tensor, on_gold: float, on_other: float, train: bool
+    ) -> tuple[Tensor, Tensor]:
+        device = hidden.device.type
+        autocast = torch.is_autocast_enabled(device)
+        dtype = torch.get_autocast_dtype(device) if autocast else hidden.dtype  # of the three big products
+        hidden_cast, weight_cast = hidden.to(dtype), weight.to(dtype)
+        loss, nll = hidden.new_zeros((), dtype=torch.float32), hidden.new_zeros((), dtype=torch.float32)
+        grad_hidden = torch.empty_like(hidden) if train else None
+        grad_weight = torch.zeros_like(weight) if train else None
+        num_rows = 256 if device == "cpu" else 4096  # of logits held at once: what a cache, or a GPU, does best with
+        for rows in torch.arange(len(gold)).split(num_rows):
+            part = slice(int(rows[0]), int(rows[-1]) + 1)
+            logits = F.linear(hidden_cast[part], weight_cast).float()  # (rows, V)
+            gold_ids = gold[part, None]
+            gold_logits, largest = logits.gather(1, gold_ids), logits.amax(1, keepdim=True)
+            if on_other > 0:
+                loss -= on_other * logits.sum()
+            exp = logits.sub_(largest).exp_()  # logits are overwritten from here on
+            total = exp.sum(1, keepdim=True)
+            log_total = total.log() + largest
+            loss += log_total.sum() - (on_gold - on_other) * gold_logits.sum()
+            nll += (log_total - gold_logits).sum()
+            if grad_hidden is not None and grad_weight is not None:
+                grad_logits = exp.div_(total).sub_(on_other)  # probabilities minus targets
+                grad_logits.scatter_add_(1, gold_ids, torch.full_like(gold_logits, on_other - on_gold))
+                grad_logits = grad_logits.to(dtype)
+                grad_hidden[part] = grad_logits @ weight_cast
+                if dtype == grad_weight.dtype:
+                    grad_weight.addmm_(grad_logits.t(), hidden_cast[part])
+                else:
+                    grad_weight += grad_logits.t() @ hidden_cast[part]
+        ctx.save_for_backward(grad_hidden, grad_weight)
+        ctx.mark_non_differentiable(nll)
+        return loss, nll
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        grad_hidden, grad_weight = ctx.saved_tensors
+        return grads[0] * grad_hidden, grads[0] * grad_weight, None, None, None, None
+
+
+def smoothed_loss(
+    hidden: Float[Tensor, "*axes d_model"],
+    weight: Float[Tensor, "V d_model"],
+    gold: Int[Tensor, "*axes"],
+    label_smoothing: float,
+    smoothing: str,
+    pad_id: int,
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""], int]:
+    """Sum the smoothed loss from hidden states: equals `label_smoothed_cross_entropy` of `hidden @ weight.T`.
+
+    The N × V logits are never held: the output layer runs on some rows at a time and on no padding. On a CPU this
+    takes half the time of the plain way. Under autocast the products run in its type, the rest in float32.
+
+    Args:
+        hidden: the decoder's output, `Transformer.forward`.
+        weight: the output matrix, `Transformer.embedding.weight`.
+        gold: the right ids, of the same leading shape as `hidden`.
+        label_smoothing: as in `smoothed_targets`.
+        smoothing: as in `smoothed_targets`.
+        pad_id: gold id of the positions left out.
+
+    Returns:
+        Σ loss, with gradients to `hidden` and `weight`; Σ negative log-likelihood without smoothing and gradient; the
+        number of tokens.
+    """
+    on_gold, on_other = smoothed_targets(label_smoothing, smoothing, weight.shape[0])
+    real = gold != pad_id
+    if not real.all():
+        hidden, gold = hidden[real], gold[real]
+    hidden, gold = hidden.reshape(-1, hidden.shape[-1]), gold.reshape(-1).long()
+    loss, nll = _SmoothedLoss.apply(hidden, weight, gold, on_gold, on_other, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
+    return loss, nll, len(gold)
