@@ -1,0 +1,1 @@
+"""Corpora, their subwords, and batches of them; numpy alone, no torch."""

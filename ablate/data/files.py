@@ -1,0 +1,113 @@
+"""The user's own parallel text: two files a split, line by line, or one tab-separated file; plain or .gz."""
+
+import gzip
+import hashlib
+import itertools
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from ablate.config import ConfigError, FilesData
+from ablate.data.source import SPLITS, CorpusError, Counts, Pairs, Source
+
+BOM = b"\xef\xbb\xbf"
+
+
+def source(data: FilesData) -> Source:
+    """Check the fields against each other and hash the files; the text is read later.
+
+    Raises:
+        ConfigError: for a missing field or file, or one too many.
+    """
+    paths = {split: _paths(data, split) for split in SPLITS}
+    named = {field: path for fields in paths.values() for field, path in fields.items()}
+    return Source(
+        origin="your files " + ", ".join(map(str, named.values())),
+        licence="yours",
+        identity={field: _digest(path) for field, path in named.items()},
+        read=lambda counts, say: itertools.chain.from_iterable(
+            _split(split, fields, counts) for split, fields in paths.items()
+        ),
+    )
+
+
+def _paths(data: FilesData, split: str) -> dict[str, Path]:
+    """Give the fields of a split that are set, with their paths: two files, one table, or, for test, none."""
+    fields = {f"{split}_{kind}": getattr(data, f"{split}_{kind}") for kind in ("src", "tgt", "tsv")}
+    given = [field for field, value in fields.items() if value is not None]
+    src, tgt, tsv = fields
+    if given not in ([], [src, tgt], [tsv]):
+        field = given[0]
+        raise ConfigError(f"data.{field}", fields[field], f"set data.{src} and data.{tgt}, or data.{tsv} alone")
+    if not given and split != "test":
+        raise ConfigError(f"data.{src}", None, f"is needed, with data.{tgt}; or data.{tsv}")
+    paths = {field: Path(fields[field]).expanduser() for field in given}
+    for field, path in paths.items():
+        if not path.is_file():
+            raise ConfigError(f"data.{field}", str(path), f"no such file (from {Path.cwd()})")
+    return paths
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _split(split: str, fields: dict[str, Path], counts: Counts) -> Pairs:
+    if not fields:
+        return
+    if f"{split}_tsv" in fields:
+        pairs = _table(split, fields[f"{split}_tsv"], counts)
+    else:
+        pairs = _aligned(split, fields[f"{split}_src"], fields[f"{split}_tgt"], counts)
+    empty = True
+    for src, tgt in pairs:
+        # An empty line of dev or test counts in its score, so only training loses it.
+        if split == "train" and not (src.strip() and tgt.strip()):
+            counts.dropped["train: a side is empty"] += 1
+        else:
+            empty = False
+            yield split, src, tgt
+    if empty:
+        raise CorpusError(f"data.{next(iter(fields))}: no sentences in {', '.join(map(str, fields.values()))}")
+
+
+def _aligned(split: str, src: Path, tgt: Path, counts: Counts) -> Iterator[tuple[str, str]]:
+    lines = [0, 0]
+    for pair in itertools.zip_longest(_lines(split, src, counts), _lines(split, tgt, counts)):
+        lines = [count + (side is not None) for count, side in zip(lines, pair, strict=True)]
+        if lines[0] == lines[1]:
+            yield pair
+    if lines[0] != lines[1]:
+        raise CorpusError(f"{split}: {src} has {lines[0]:,} lines, {tgt} has {lines[1]:,}; they must be equal")
+
+
+def _table(split: str, path: Path, counts: Counts) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(_lines(split, path, counts), start=1):
+        columns = line.split("\t")
+        if len(columns) != 2:
+            raise CorpusError(f"{path}, line {number}: {len(columns)} columns; must be source TAB target")
+        yield columns[0], columns[1]
+
+
+def _lines(split: str, path: Path, counts: Counts) -> Iterator[str]:
+    """Give a file's lines; only the newline byte ends one. Strips a BOM and CRs, and counts that."""
+    number = 0
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+            for number, raw in enumerate(file, start=1):
+                raw = raw.removesuffix(b"\n")
+                if number == 1 and raw.startswith(BOM):
+                    counts.mended[f"{split}: a byte-order mark at the file's beginning, taken away"] += 1
+                    raw = raw.removeprefix(BOM)
+                if raw.endswith(b"\r"):
+                    counts.mended[f"{split}: CR at a line's end, taken away"] += 1
+                    raw = raw.removesuffix(b"\r")
+                if b"\r" in raw:
+                    counts.mended[f"{split}: CR inside a line, now a space"] += 1
+                    raw = raw.replace(b"\r", b" ")
+                yield raw.decode("utf-8")
+    except UnicodeDecodeError as err:
+        raise CorpusError(f"{path}, line {number}: is not UTF-8 ({err.reason} at byte {err.start + 1})") from err
+    except (gzip.BadGzipFile, EOFError, zlib.error) as err:
+        raise CorpusError(f"{path}, after line {number}: cannot be unpacked ({err})") from err

@@ -1,0 +1,74 @@
+"""What every corpus source offers, and what the sources share: where data lives, waiting for a lock, reading lines."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import platformdirs
+
+from ablate.rundir import Held, lock
+
+SPLITS = ("train", "dev", "test")
+SIDES = ("src", "tgt")
+POLL_S = 0.5  # seconds between two looks at a lock that another process holds
+
+
+class CorpusError(ValueError):
+    """Something about the text that the user can mend: says which file, line, field or size."""
+
+
+@dataclass
+class Counts:
+    """What cleaning did, by reason; each reason begins with its split where it knows it."""
+
+    dropped: Counter[str] = field(default_factory=Counter)  # pairs
+    mended: Counter[str] = field(default_factory=Counter)  # lines
+
+
+Pairs = Iterator[tuple[str, str, str]]  # (split, src, tgt); within a split in the corpus's order
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a corpus's text comes from; making one reads no text and downloads nothing."""
+
+    origin: str  # one line for people
+    licence: str
+    identity: dict[str, str]  # everything the text is made from that the configuration does not say
+    read: Callable[
+        [Counts, Callable[[str], None]], Pairs
+    ]  # cleaned pairs; counts what it drops, says what it waits for
+
+
+def data_root() -> Path:
+    """Give the folder of downloads and prepared corpora: `$ABLATE_DATA`, or the platform's cache folder."""
+    chosen = os.environ.get("ABLATE_DATA")
+    return Path(chosen).expanduser().absolute() if chosen else platformdirs.user_cache_path("ablate")
+
+
+@contextmanager
+def waiting_lock(path: Path, what: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold a lock file; while another process holds it, say so once and wait for as long as that takes."""
+    with ExitStack() as stack:
+        waiting = False
+        while True:
+            try:
+                stack.enter_context(lock(path))
+                break
+            except Held as holder:
+                if not waiting:
+                    say(f"waiting for {what}: {holder} is at it")
+                waiting = True
+                time.sleep(POLL_S)
+        yield
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Read lines as `corpus` wrote them: only the newline character ends one, not U+2028 or U+0085."""
+    with open(path, encoding="utf-8", newline="\n") as file:
+        for line in file:
+            yield line.removesuffix("\n")
