@@ -7,7 +7,7 @@ import math
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
@@ -65,34 +65,55 @@ def xavier_uniform(weight: Float[Tensor, "rows d_in"], parts: list[int]) -> None
         nn.init.xavier_uniform_(part)
 
 
-class Cache:
-    """Keys and values of one self-attention for the positions decoded so far, in buffers that grow by blocks."""
+class Rows:
+    """One vector per row, head and decoded position, in a buffer that grows by blocks.
+
+    Reordering copies between two buffers in turn: fresh memory each time costs more than the copy itself.
+    """
 
     def __init__(self) -> None:
         self.length = 0
-        self.keys: Tensor | None = None  # (N, h, capacity, d_k)
-        self.values: Tensor | None = None  # (N, h, capacity, d_v)
+        self.buffer: Tensor | None = None  # (N, h, capacity, d)
+        self.spare: Tensor | None = None
+
+    def append(self, x: Float[Tensor, "N h 1 d"]) -> Float[Tensor, "N h length d"]:
+        """Store one more position and give all of them."""
+        if self.buffer is None or self.length == self.buffer.shape[2]:
+            num_rows, num_heads, _, width = x.shape
+            grown = x.new_empty(num_rows, num_heads, self.length + CACHE_BLOCK, width)
+            if self.buffer is not None:
+                grown[:, :, : self.length] = self.buffer
+            self.buffer, self.spare = grown, torch.empty_like(grown)
+        self.buffer[:, :, self.length] = x[:, :, 0]
+        self.length += 1
+        return self.buffer[:, :, : self.length]
+
+    def select(self, rows: Int[Tensor, "N_new"]) -> None:
+        """Let row i continue what row `rows[i]` was; rows not named are dropped."""
+        if self.buffer is None or self.spare is None:
+            return
+        if len(rows) > len(self.spare):
+            self.spare = self.buffer.new_empty(len(rows), *self.buffer.shape[1:])
+        chosen = torch.index_select(self.buffer, 0, rows, out=self.spare[: len(rows)])
+        self.buffer, self.spare = chosen, self.buffer
+
+
+class Cache:
+    """Keys and values of one self-attention for the positions decoded so far."""
+
+    def __init__(self) -> None:
+        self.keys, self.values = Rows(), Rows()
 
     def append(
         self, key: Float[Tensor, "N h 1 d_k"], value: Float[Tensor, "N h 1 d_v"]
     ) -> tuple[Float[Tensor, "N h t d_k"], Float[Tensor, "N h t d_v"]]:
         """Store one more position and give all of them."""
-        if self.keys is None or self.values is None:
-            self.keys = key.new_empty(*key.shape[:2], CACHE_BLOCK, key.shape[-1])
-            self.values = value.new_empty(*value.shape[:2], CACHE_BLOCK, value.shape[-1])
-        elif self.length == self.keys.shape[2]:
-            self.keys = F.pad(self.keys, (0, 0, 0, CACHE_BLOCK))
-            self.values = F.pad(self.values, (0, 0, 0, CACHE_BLOCK))
-        self.keys[:, :, self.length] = key[:, :, 0]
-        self.values[:, :, self.length] = value[:, :, 0]
-        self.length += 1
-        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
+        return self.keys.append(key), self.values.append(value)
 
-    def select(self, rows: Tensor) -> None:
+    def select(self, rows: Int[Tensor, "N_new"]) -> None:
         """Let row i continue what row `rows[i]` was; rows not named are dropped."""
-        if self.keys is not None and self.values is not None:
-            self.keys = self.keys.index_select(0, rows)
-            self.values = self.values.index_select(0, rows)
+        self.keys.select(rows)
+        self.values.select(rows)
 
 
 class SelfAttention(nn.Module):

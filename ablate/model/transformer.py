@@ -5,7 +5,6 @@ Axes: B batch, S source length, T target length, h heads, V vocabulary, N rows b
 
 from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -38,7 +37,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, model: ModelConfig) -> None:
         super().__init__()
-        self.activation = {"relu": F.relu, "gelu": F.gelu}[model.activation]
+        self.activation = {"relu": F.relu_, "gelu": F.gelu}[model.activation]
         self.inner = nn.Linear(model.d_model, model.d_ff)
         self.out = nn.Linear(model.d_ff, model.d_model)
 

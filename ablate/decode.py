@@ -1,0 +1,229 @@
+"""Beam search with the length penalty of Wu et al. 2016 (section 6.1 of the paper: beam 4, α 0.6, source + 50).
+
+Axes: B sentences still searched, k beam, N = B · k rows, sentence by sentence, V vocabulary, S source length.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from ablate.config import DecodeConfig
+from ablate.model.transformer import Transformer
+
+
+class Stopped(Exception):
+    """`should_stop` said so."""
+
+
+class State(Protocol):
+    """What a model keeps between steps: N rows, the same number for each of its sentences."""
+
+    def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
+        """Let row i continue what row `rows[i]` was; keep only the sentences named, all if None."""
+
+
+class Model(Protocol):
+    """What the search asks of a model; `Transformer` answers it."""
+
+    pad_id: int
+    eos_id: int
+    first_id: int  # what the decoder reads first
+
+    def check_length(self, longest: int) -> None:
+        """Raise if sequences of `longest` subwords are too long for the model."""
+
+    def start(self, src: Tensor) -> Any:
+        """Read the sources and give a `State`."""
+
+    def step(self, state: Any, ids: Tensor) -> Tensor:
+        """Append one id to every row and score the next, (N, V), in logits or log-probabilities."""
+
+
+@dataclass
+class Hypothesis:
+    """A translation."""
+
+    ids: list[int]  # without the end symbol
+    score: float  # log_prob over the length penalty
+    log_prob: float  # of the ids and the end symbol, in nats
+
+
+def penalty(length: Any, alpha: float) -> Any:
+    """Give ((5 + n) / 6)^α, by which a log-probability is divided (Wu et al. 2016, equation 14).
+
+    Args:
+        length: n, in subwords, the end symbol included; a number or a tensor of them.
+        alpha: α; 0 leaves log-probabilities as they are.
+    """
+    return ((5 + length) / 6) ** alpha
+
+
+class Beams:
+    """The search over a batch: live hypotheses, best first, apart from the best finished one of each sentence."""
+
+    def __init__(self, src_lengths: Int[Tensor, "B"], beam_size: int, alpha: float, max_extra: int) -> None:
+        """Begin each sentence with one empty live hypothesis."""
+        self.alpha = alpha
+        self.best: list[Hypothesis | None] = [None] * len(src_lengths)  # of the whole batch
+        # The rest speaks of the sentences still searched only.
+        self.sentence = torch.arange(len(src_lengths), device=src_lengths.device)  # (B,): which of the batch
+        self.max_length = src_lengths + max_extra  # (B,)
+        self.prefixes = src_lengths.new_empty(len(src_lengths), beam_size, 0)  # (B, k, n)
+        self.log_probs = torch.full((len(src_lengths), beam_size), -torch.inf, device=src_lengths.device)
+        self.log_probs[:, 0] = 0  # −∞: there is no such hypothesis
+        self.best_score = self.log_probs.new_full((len(src_lengths),), -torch.inf)  # of the finished ones
+
+    def extend(self, log_probs: Float[Tensor, "N V"], eos_id: int) -> Int[Tensor, "B k"]:
+        """Lengthen the live hypotheses by one subword and take out those that end.
+
+        Of the 2k best extensions at most k end, so at least k go on. Only the k best may end: a beam of 1 is greedy.
+
+        Returns:
+            Which live hypothesis each new one continues.
+        """
+        num_sentences, k = self.log_probs.shape
+        vocab_size = log_probs.shape[-1]
+        totals = self.log_probs[:, :, None] + log_probs.view(num_sentences, k, vocab_size)
+        top, flat = totals.flatten(1).topk(2 * k)  # (B, 2k), best first
+        parent, token = flat // vocab_size, flat % vocab_size
+        ends = token == eos_id
+        self.finish(top[:, :k].masked_fill(~ends[:, :k], -torch.inf), parent)
+        going_on = ends.int().argsort(dim=1, stable=True)[:, :k]  # those that do not end, still best first
+        self.log_probs, parent, token = (x.gather(1, going_on) for x in (top, parent, token))
+        self.prefixes = torch.cat([self.prefixes.take_along_dim(parent[:, :, None], 1), token[:, :, None]], dim=2)
+        return parent
+
+    def finish(self, ended: Float[Tensor, "B k"], parent: Int[Tensor, "B 2*k"]) -> None:
+        """Keep the best of the hypotheses that end now, where it is better than those that ended before.
+
+        Args:
+            ended: log-probabilities, the end symbol's included; −∞ for an extension that does not end.
+            parent: which live hypothesis each extends.
+        """
+        log_prob, which = ended.max(1)  # all are of one length, so the likeliest also scores best
+        score = log_prob / penalty(self.prefixes.shape[2] + 1, self.alpha)
+        for i in torch.nonzero(score > self.best_score)[:, 0].tolist():
+            ids = self.prefixes[i, parent[i, which[i]]].tolist()
+            self.best[int(self.sentence[i])] = Hypothesis(ids, float(score[i]), float(log_prob[i]))
+        self.best_score = torch.maximum(self.best_score, score)
+
+    def done(self) -> Bool[Tensor, "B"]:
+        """Say which sentences are: at their length limit, or with a finished hypothesis no live one can beat.
+
+        Log-probabilities only fall, so a live one can reach at most its own over the largest penalty. A sentence
+        without a finished hypothesis at the limit gets its best live one.
+        """
+        length = self.prefixes.shape[2]
+        reachable = self.log_probs[:, 0] / penalty(self.max_length, self.alpha)
+        at_limit = self.max_length <= length
+        for i in torch.nonzero(at_limit & self.best_score.isneginf())[:, 0].tolist():
+            log_prob = float(self.log_probs[i, 0])
+            hypothesis = Hypothesis(self.prefixes[i, 0].tolist(), log_prob / penalty(length, self.alpha), log_prob)
+            self.best[int(self.sentence[i])] = hypothesis
+        return at_limit | (self.best_score >= reachable)
+
+    def keep(self, sentences: Int[Tensor, "kept"]) -> None:
+        """Go on with some of the sentences only."""
+        self.sentence, self.max_length = self.sentence[sentences], self.max_length[sentences]
+        self.prefixes, self.log_probs = self.prefixes[sentences], self.log_probs[sentences]
+        self.best_score = self.best_score[sentences]
+
+
+@torch.no_grad()
+def beam_search(
+    model: Model,
+    src: Int[Tensor, "B S"],
+    beam_size: int,
+    length_penalty: float,
+    max_extra: int,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> list[Hypothesis]:
+    """Translate a batch: find the best-scored hypothesis of each sentence.
+
+    A hypothesis scores log p / ((5 + n) / 6)^α, n its subwords with the end symbol. It has at most as many as its own
+    source (end symbol counted, padding not) plus `max_extra`. A sentence's search ends when no live hypothesis can
+    still beat its best finished one, and then leaves the batch. Padding is never produced. What else is in the batch
+    changes a sentence's result by rounding only.
+
+    Args:
+        model: a `Transformer` in evaluation mode, or another `Model`.
+        src: source ids, each sentence ended by EOS and padded at the end.
+        beam_size: live hypotheses of a sentence; 1 is greedy.
+        length_penalty: α, at least 0.
+        max_extra: at least 0.
+        should_stop: asked before every step.
+
+    Returns:
+        One hypothesis per sentence, in the order of `src`.
+
+    Raises:
+        PositionError: before anything is computed, if the model's learned positions are too few.
+        Stopped: when `should_stop` says so.
+    """
+    beams = Beams((src != model.pad_id).sum(1), beam_size, length_penalty, max_extra)
+    model.check_length(max(src.shape[1], int(beams.max_length.max())))
+    state: State = model.start(src)
+    ids = src.new_full((len(src) * beam_size,), model.first_id)
+    while len(ids):
+        if should_stop():
+            raise Stopped
+        log_probs = model.step(state, ids).float().log_softmax(-1)
+        log_probs[:, model.pad_id] = -torch.inf
+        parent = beams.extend(log_probs, model.eos_id)  # (B, k)
+        rows = parent + torch.arange(len(parent), device=src.device)[:, None] * beam_size
+        done = beams.done()
+        if done.any():
+            kept = torch.nonzero(~done)[:, 0]
+            beams.keep(kept)
+            state.select(rows[kept].flatten(), kept)
+        elif beam_size > 1:
+            state.select(rows.flatten())
+        ids = beams.prefixes[:, :, -1].flatten()
+    return [hypothesis for hypothesis in beams.best if hypothesis is not None]
+
+
+def translate_all(
+    model: Transformer,
+    sentences: Sequence[np.ndarray],
+    decode: DecodeConfig,
+    device: str | torch.device,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> list[Hypothesis]:
+    """Translate sentences in batches of similar length, longest first, and give the results in the order of the input.
+
+    Args:
+        model: is left in the mode (training or not) it came in.
+        sentences: source ids with EOS.
+        decode: beam search's settings, and how many sentences at once.
+        device: where the model is.
+        on_progress: told, after each batch, how many sentences are done and how many there are.
+        should_stop: asked before every step of every batch.
+
+    Raises:
+        PositionError: before the first step, if the longest sentence needs more learned positions than there are.
+        Stopped: when `should_stop` says so.
+    """
+    order = sorted(range(len(sentences)), key=lambda i: -len(sentences[i]))
+    found: dict[int, Hypothesis] = {}
+    was_training = model.training
+    model.eval()
+    try:
+        for start in range(0, len(order), decode.batch_sentences):
+            chosen = order[start : start + decode.batch_sentences]
+            src = torch.full((len(chosen), len(sentences[chosen[0]])), model.pad_id)
+            for row, i in enumerate(chosen):
+                src[row, : len(sentences[i])] = torch.from_numpy(sentences[i])
+            best = beam_search(
+                model, src.to(device), decode.beam_size, decode.length_penalty, decode.max_extra, should_stop
+            )
+            found |= dict(zip(chosen, best, strict=True))
+            on_progress(len(found), len(sentences))
+    finally:
+        model.train(was_training)
+    return [found[i] for i in range(len(sentences))]
