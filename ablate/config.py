@@ -18,7 +18,6 @@ from omegaconf import OmegaConf
 
 from ablate.rundir import write_text
 
-
 NOT_SAID = object()  # stands for the value in an error about a field that has none
 
 
@@ -26,6 +25,7 @@ class ConfigError(ValueError):
     """A setting the user can mend: names the field, the value, what is allowed, and where it came from."""
 
     def __init__(self, field: str, value: object, allowed: str, source: str = ""):
+        self.field = field
         where = f" (from {source})" if source else ""
         named = field if value is NOT_SAID else f"{field}={value!r}"
         super().__init__(f"{named}{where}: {allowed}")

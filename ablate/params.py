@@ -2,10 +2,11 @@
 
 import dataclasses
 
-from ablate.config import ModelConfig
+from ablate.config import ModelConfig, OptimConfig
 
 PAPER_ROWS = 40_960  # of the embedding matrix in the authors' program; the real BPE vocabulary is about 37,000
 PAPER_TARGET_SPACES = 32  # rows of width d_model that the authors' program also holds
+MEAN_LENGTH = 20  # subwords of a sentence, where only the cost of attention depends on it
 
 
 def attention_weights(model: ModelConfig) -> int:
@@ -77,3 +78,9 @@ def train_flops(
     per_src_token = model.num_layers * src
     per_tgt_token = model.num_layers * tgt + vocab_size * model.d_model
     return 3 * 2 * (num_src_tokens * per_src_token + num_tgt_tokens * per_tgt_token)
+
+
+def run_flops(model: ModelConfig, optim: OptimConfig, vocab_size: int) -> float:
+    """Estimate the operations of a whole training, each batch full on both sides: padding is computed on too."""
+    tokens = float(optim.batch_tokens) * optim.accumulate * optim.train_steps
+    return train_flops(model, vocab_size, tokens, tokens, MEAN_LENGTH, MEAN_LENGTH)

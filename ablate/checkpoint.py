@@ -1,0 +1,142 @@
+"""Checkpoints of a run: whole or not there, safe to load, refused under another configuration, averaged once."""
+
+import os
+import re
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ablate.config import NOT_SAID, ConfigError, diff
+from ablate.config import fingerprint as hash_science
+from ablate.rundir import read_json, sync_folder, write_json
+
+State = dict[str, Any]  # "model", "optimizer": state dicts; "progress": plain numbers, strings, lists
+NAME = re.compile(r"step-(\d{6,})")
+
+
+def folders(checkpoints: Path) -> list[Path]:
+    """List the complete checkpoints, oldest first."""
+    found = [path for path in checkpoints.glob("step-*") if NAME.fullmatch(path.name)]
+    return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
+
+
+def save(checkpoints: Path, step: int, state: State, science: dict[str, Any], keep: int) -> Path:
+    """Write one checkpoint so that it is complete on the disk or not there at all, then delete the oldest.
+
+    Args:
+        checkpoints: the run's folder of checkpoints.
+        step: updates done.
+        state: what `load` will give back; tensors, numbers, strings, lists and dictionaries only.
+        science: the run's science, stored so that another configuration cannot resume from it.
+        keep: how many of the newest stay.
+    """
+    final = checkpoints / f"step-{step:06d}"
+    aside = checkpoints / f".{final.name}.{os.getpid()}"
+    sweep(checkpoints)
+    aside.mkdir(parents=True)
+    with open(aside / "state.pt", "wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    write_json(aside / "science.json", science)
+    if final.exists():  # of an earlier attempt; bit-identical, but perhaps damaged: that is why we are here again
+        shutil.rmtree(final)
+    os.replace(aside, final)
+    sync_folder(checkpoints)
+    for old in folders(checkpoints)[:-keep]:
+        shutil.rmtree(old)
+    return final
+
+
+def sweep(checkpoints: Path) -> None:
+    """Remove what a killed process left half-written; only the holder of the run's lock may call this."""
+    for left in checkpoints.glob(".step-*"):
+        shutil.rmtree(left)
+
+
+def load(folder: Path, science: dict[str, Any], device: str = "cpu") -> State:
+    """Read one checkpoint for a run of this science.
+
+    Raises:
+        ConfigError: if it was written under another science: both fingerprints and the keys that differ.
+        OSError, RuntimeError, zipfile.BadZipFile: if its files are damaged.
+    """
+    written = read_json(folder / "science.json")
+    if written is None:
+        raise OSError(f"{folder}/science.json is missing")
+    if changed := diff(written, science):
+        keys = "; ".join(f"{key}: {was!r} then, {now!r} now" for key, (was, now) in changed.items())
+        raise ConfigError(
+            "checkpoint",
+            str(folder),
+            f"was written under fingerprint {hash_science(written)}, this run is {hash_science(science)}: {keys}",
+        )
+    state: State = torch.load(folder / "state.pt", map_location=device, weights_only=True)
+    return state
+
+
+def newest(
+    checkpoints: Path, science: dict[str, Any], device: str = "cpu", say: Callable[[str], None] = print
+) -> State | None:
+    """Read the newest checkpoint that can be read, saying which ones could not; None where there is none.
+
+    Raises:
+        ConfigError: as `load`.
+    """
+    for folder in reversed(folders(checkpoints)):
+        try:
+            return load(folder, science, device)
+        except (OSError, RuntimeError, EOFError, zipfile.BadZipFile) as err:
+            say(f"checkpoint {folder.name} is damaged ({type(err).__name__}: {err}); trying the one before it")
+    return None
+
+
+def average(states: dict[str, dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Take the arithmetic mean of the parameters of several checkpoints.
+
+    Args:
+        states: parameters by name, by the checkpoint's name; the last one gives what is not averaged.
+
+    Returns:
+        Each floating-point tensor's mean, computed once per name in float64 and from untouched inputs, so that a tensor
+        shared under two names is not averaged twice; integer buffers as the last checkpoint has them.
+
+    Raises:
+        ValueError: for no checkpoints, or checkpoints whose names or shapes differ.
+    """
+    if not states:
+        raise ValueError("average: no checkpoints given; at least one is needed")
+    *_, (last_name, last) = states.items()
+    for name, state in states.items():
+        if shapes(state) != shapes(last):
+            raise ValueError(f"average: {name} and {last_name} do not hold the same tensors")
+
+    def mean(key: str, newest: Tensor) -> Tensor:
+        if not newest.is_floating_point():
+            return newest.clone()
+        return torch.stack([state[key].double() for state in states.values()]).mean(0).to(newest.dtype)
+
+    return {key: mean(key, newest) for key, newest in last.items()}
+
+
+def shapes(state: dict[str, Tensor]) -> dict[str, torch.Size]:
+    """Give the shape of each tensor by name."""
+    return {key: tensor.shape for key, tensor in state.items()}
+
+
+def average_folders(paths: list[Path], science: dict[str, Any], device: str = "cpu") -> dict[str, Tensor]:
+    """Average the model parameters of these checkpoints.
+
+    Raises:
+        ConfigError: if one is listed twice (it would count twice), or as `load`.
+    """
+    resolved = [path.resolve() for path in paths]
+    twice = sorted({path.name for path in resolved if resolved.count(path) > 1})
+    if twice:
+        raise ConfigError("checkpoints", NOT_SAID, f"each may be averaged once; listed twice: {', '.join(twice)}")
+    return average({str(path): load(path, science, device)["model"] for path in resolved})

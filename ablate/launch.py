@@ -1,0 +1,179 @@
+"""Start runs: a pool of worker processes on this machine, and what the terminal shows meanwhile."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+import psutil
+from rich.console import Console
+from rich.live import Live
+
+from ablate import config, record
+from ablate.config import ClusterConfig
+from ablate.plan import PlannedRun
+from ablate.rundir import RunDir, write_json
+from ablate.status import RunState, duration, number, read_state, render
+
+DONE, HELD, STOPPED = 0, 3, 75  # exit codes of `ablate.worker`
+POLL_S = 0.25
+LINE_EVERY_S = 30.0  # between two plain lines of one run, without a terminal
+
+
+@dataclass
+class Outcome:
+    """How the launched runs ended."""
+
+    done: list[RunDir]
+    failed: list[RunDir]
+    held: list[RunDir]  # another process has them
+    stopped: list[RunDir]  # by Ctrl-C; or killed
+    interrupted: bool = False
+
+
+def num_workers(cluster: ClusterConfig) -> int:
+    """Decide how many runs go at once: as asked, or as many as the physical cores carry."""
+    if cluster.workers:
+        return cluster.workers
+    cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
+    return max(1, cores // cluster.threads)
+
+
+def freeze(planned: PlannedRun) -> None:
+    """Write the finished configuration into the run's folder; the worker reads it and composes nothing."""
+    write_json(
+        planned.run.identity,
+        {
+            "fingerprint": planned.fingerprint,
+            "digests": planned.digests,
+            "changes": planned.changes,
+            "code": record.code_digest(),
+            "science": planned.science,
+        },
+    )
+    config.save(planned.cfg, planned.run.config)
+
+
+def start(run: RunDir, threads: int) -> subprocess.Popen[bytes]:
+    """Start one worker, in a session of its own so that Ctrl-C reaches only this process, which then asks it to stop.
+
+    Its standard input is a pipe whose other end only this process has: it ends when this process does, however it ends.
+    """
+    environment = {**os.environ, "ABLATE_WATCH_PARENT": "1", "OMP_NUM_THREADS": str(threads)}
+    with open(run.log, "ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "ablate.worker", str(run.path)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+
+
+def launch(runs: dict[tuple[str, int], RunDir], workers: int, threads: int, console: Console) -> Outcome:
+    """Do these runs, some at once, showing all of them; a failing one does not stop the others.
+
+    Args:
+        runs: frozen runs by row and seed, in the order to start them.
+        workers: how many at once.
+        threads: CPU threads of each.
+        console: where to show them: a live table on a terminal, plain lines elsewhere.
+
+    Returns:
+        How they ended. After Ctrl-C every worker has written a checkpoint and ended.
+    """
+    waiting = list(runs.values())
+    going: dict[RunDir, subprocess.Popen[bytes]] = {}
+    ended: dict[RunDir, int] = {}
+    interrupts: list[int] = []
+    with on_interrupt(interrupts), view(runs, ended, console) as show:
+        while waiting or going:
+            while waiting and len(going) < workers and not interrupts:
+                run = waiting.pop(0)
+                going[run] = start(run, threads)
+            if interrupts:
+                waiting.clear()
+                for worker in going.values():
+                    worker.terminate() if len(interrupts) < 3 else worker.kill()
+            for run, worker in list(going.items()):
+                if worker.poll() is not None:
+                    ended[run] = going.pop(run).returncode
+            show()
+            time.sleep(POLL_S)
+        show()
+    outcome = Outcome([], [], [], [], bool(interrupts))
+    kinds = {DONE: outcome.done, HELD: outcome.held, STOPPED: outcome.stopped}
+    for run in runs.values():
+        code = ended.get(run, STOPPED)
+        kinds.get(code, outcome.stopped if code < 0 and not run.error.exists() else outcome.failed).append(run)
+    return outcome
+
+
+@contextmanager
+def on_interrupt(received: list[int]) -> Iterator[None]:
+    """Collect SIGINT and SIGTERM in a list instead of dying of them, so that workers can finish their checkpoints."""
+
+    def note(signal_number: int, frame: FrameType | None) -> None:
+        received.append(signal_number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for signal_number, handler in before.items():
+            signal.signal(signal_number, handler)
+
+
+@contextmanager
+def view(
+    runs: dict[tuple[str, int], RunDir], ended: dict[RunDir, int], console: Console
+) -> Iterator[Callable[[], None]]:
+    """Show the runs: a live table where there is a terminal, else a line whenever a run has news."""
+
+    def states() -> dict[tuple[str, int], RunState]:
+        found = {key: read_state(run) for key, run in runs.items()}
+        for key, run in runs.items():
+            if ended.get(run) == HELD:
+                found[key].reason = "by another process, " + run.lock.read_text("utf-8").strip()
+        return found
+
+    if console.is_terminal:
+        with Live(render(states()), console=console, auto_refresh=False) as live:
+            yield lambda: live.update(render(states()), refresh=True)
+        return
+    said: dict[tuple[str, int], tuple[str, float]] = {}
+
+    def lines() -> None:
+        now = time.monotonic()
+        for (row, seed), state in states().items():
+            words = state.words if state.name != "running" else state.words.split(" ")[0]
+            last, at_s = said.get((row, seed), ("new", now))
+            if words != last or (state.name == "running" and now - at_s > LINE_EVERY_S):
+                said[row, seed] = words, now
+                console.print(plain(row, seed, state), highlight=False, markup=False, soft_wrap=True)
+
+    yield lines
+
+
+def plain(row: str, seed: int, state: RunState) -> str:
+    """Write one run's state as a line."""
+    parts = [f"{row} seed {seed}: {state.words}"]
+    if state.step is not None:
+        parts.append(f"step {state.step}/{state.total}")
+    for name, value, digits in (
+        ("tokens/s", state.tokens_per_s, 0),
+        ("loss", state.loss, 3),
+        ("dev PPL", state.dev_ppl, 2),
+        ("BLEU", state.bleu, 1),
+    ):
+        if value is not None:
+            parts.append(f"{name} {number(value, digits)}")
+    if state.eta_s is not None:
+        parts.append(f"ETA {duration(state.eta_s)}")
+    return ", ".join(parts)

@@ -1,0 +1,279 @@
+"""Rows × seeds → runs: which run fills which cell, what is done, and what the rest will cost. Writes nothing.
+
+A row's run is found by its fingerprint, whichever row's folder it lies in, so that equal rows run once and a run under
+other settings never passes for the row.
+"""
+
+import dataclasses
+import os
+import platform
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ablate.compose import compose
+from ablate.config import Config, ConfigError, diff, fingerprint, scaled, science
+from ablate.data import corpus as corpora
+from ablate.params import count_parameters, params_paper, run_flops
+from ablate.rundir import RunDir, read_json
+from ablate.status import RunState, read_state
+
+
+@dataclass
+class PlannedRun:
+    """One run, and the rows whose cells it fills."""
+
+    cfg: Config  # scaled; device, precision and seed resolved
+    science: dict[str, Any]
+    fingerprint: str
+    digests: dict[str, str]
+    changes: dict[str, tuple[Any, Any]]  # settings on top of the row: (the row's, this run's); empty: it is the row
+    run: RunDir
+    state: RunState
+    flops: float  # of its training
+    rows: list[str] = field(default_factory=list)  # more than one where rows are equal
+
+    @property
+    def params_actual(self) -> int:
+        """Parameters of the module that is trained."""
+        return count_parameters(self.cfg.model, self.cfg.data.vocab_size)
+
+    @property
+    def params_paper(self) -> int:
+        """Parameters by the paper's accounting."""
+        return params_paper(self.cfg.model)
+
+
+@dataclass
+class Plan:
+    """Everything asked for: a run for each row and seed, and what is known of each."""
+
+    preset: str
+    seeds: int
+    runs_dir: Path
+    configs: dict[str, Config]  # by row, at the preset's scale
+    rows: dict[str, list[PlannedRun]]  # by row, one per seed; rows share runs where they are equal
+    runs: list[PlannedRun]  # each once, in the order of the rows
+    flops_per_s: float  # of one run on this machine
+    rate_source: str  # where that number comes from, in words
+    corpus: corpora.Corpus | None  # None: not prepared, so which runs are done cannot be told
+
+    @property
+    def to_run(self) -> list[PlannedRun]:
+        """Runs that a launch would start: neither finished nor failed nor another process's."""
+        return [planned for planned in self.runs if planned.state.name in ("new", "stopped")]
+
+    def hours(self, planned: PlannedRun) -> float:
+        """Estimate one run's training time, or tell a finished run's."""
+        if planned.state.train_s is not None:
+            return planned.state.train_s / 3600
+        return planned.flops / self.flops_per_s / 3600
+
+
+NOT_SETTINGS = (  # what names, places or watches a row's runs, and cannot change what they are
+    ["preset", "seeds", "plan_only", "runs_dir", "device", "tracking", "cluster", "keep_checkpoints", "log_every_steps"]
+)
+
+
+def plan_from(overrides: list[str], prepare: bool, say: Callable[[str], None] = print) -> Plan:
+    """Compose and plan what these overrides ask for: one row, or base and the rows of the sweeps named.
+
+    Args:
+        overrides: in Hydra's grammar, such as ["+sweep=row_A", "preset=smoke", "seeds=2"].
+        prepare: make the corpus ready if it is not; otherwise a missing one leaves open which runs are done.
+        say: told about the corpus.
+
+    Raises:
+        ConfigError: as `compose` and `make_plan`, or if both a row and a sweep are named.
+    """
+    asked = compose(overrides)
+    named = [text.partition("=")[2] for text in overrides if text.startswith("+row=")]
+    if named and asked.sweep:
+        raise ConfigError("row", named[0], "cannot go with a sweep; +sweep='[...]' takes several sweeps")
+    rows = named or ["base"]
+    if asked.sweep:
+        rows = list(dict.fromkeys(["base", *(row for sweep in asked.sweep.values() for row in sweep.rows)]))
+    settings = [text for text in overrides if not text.startswith(("+row=", "+sweep="))]
+    configs = {row: compose([*settings, f"+row={row}"]) for row in rows}
+    plain_settings = [text for text in settings if re.split(r"[=.]", text.lstrip("+~"))[0] in NOT_SETTINGS]
+    plain = configs if plain_settings == settings else compose_plain(rows, settings, plain_settings)
+    data = configs[rows[0]].data
+    if prepare:
+        corpus: corpora.Corpus | None = corpora.prepare(data, say)
+    else:
+        corpus = corpora.find(data)
+    return make_plan(configs, plain, corpus, asked.seeds)
+
+
+def compose_plain(rows: list[str], settings: list[str], plain_settings: list[str]) -> dict[str, Config]:
+    """Compose the rows without the user's settings; a preset that names no corpus has the user's."""
+    try:
+        return {row: compose([*plain_settings, f"+row={row}"]) for row in rows}
+    except ConfigError as err:
+        if err.field != "data":
+            raise
+    data = [text for text in settings if text.startswith(("data=", "data."))]
+    return {row: compose([*plain_settings, *data, f"+row={row}"]) for row in rows}
+
+
+def make_plan(
+    rows: dict[str, Config],
+    plain: dict[str, Config],
+    corpus: corpora.Corpus | None,
+    seeds: int,
+) -> Plan:
+    """Plan the runs for these rows.
+
+    Args:
+        rows: each row's composed configuration in the paper's units, with the user's settings on top; in order.
+        plain: the same without the user's settings: what the row is.
+        corpus: prepared; None if it is not.
+        seeds: runs per row.
+
+    Raises:
+        ConfigError: if a row cannot be scaled to the preset, or the device is not there.
+    """
+    first = next(iter(rows.values()))
+    digests = corpus.digests if corpus else {}
+    device = resolve_device(first.device)
+    precision = ("bf16" if device == "cuda" else "fp32") if first.precision == "auto" else first.precision
+    root = Path(first.runs_dir).absolute()
+    by_identity: dict[tuple[str, int], PlannedRun] = {}
+    planned_rows: dict[str, list[PlannedRun]] = {}
+    configs: dict[str, Config] = {}
+    for row, cfg in rows.items():
+        try:
+            at_scale = dataclasses.replace(scaled(cfg), device=device, precision=precision)
+            plain_at_scale = dataclasses.replace(scaled(plain[row]), precision=precision)
+        except ConfigError as err:
+            raise ConfigError("row", row, f"does not fit preset {cfg.preset}: {err}") from err
+        configs[row] = at_scale
+        facts = science(at_scale, digests)
+        changes = diff(science(plain_at_scale, digests), facts)
+        identity = fingerprint(facts)
+        planned_rows[row] = []
+        for seed in range(1, seeds + 1):
+            if (identity, seed) not in by_identity:
+                run = find_run(root, cfg.preset, row, identity, seed)
+                by_identity[identity, seed] = PlannedRun(
+                    cfg=dataclasses.replace(at_scale, seed=seed, sweep={}),
+                    science=facts,
+                    fingerprint=identity,
+                    digests=digests,
+                    changes=changes,
+                    run=run,
+                    state=read_state(run),
+                    flops=run_flops(at_scale.model, at_scale.optim, at_scale.data.vocab_size),
+                )
+            by_identity[identity, seed].rows.append(row)
+            planned_rows[row].append(by_identity[identity, seed])
+    runs = list(by_identity.values())
+    rate, source = measured_rate(root / first.preset, first.cluster.sustained_gflops)
+    return Plan(first.preset, seeds, root, configs, planned_rows, runs, rate, source, corpus)
+
+
+def find_run(root: Path, preset: str, row: str, identity: str, seed: int) -> RunDir:
+    """Find the run of this fingerprint and seed in any row's folder; else name the one it will get in its own."""
+    own = RunDir.of(root, preset, row, identity, seed)
+    found = [RunDir(path) for path in sorted((root / preset).glob(f"*/{identity}/seed{seed}"))]
+    finished = [run for run in found if run.record.exists()]
+    return (finished or [run for run in found if run.path == own.path] or found or [own])[0]
+
+
+def measured_rate(folder: Path, sustained_gflops: float) -> tuple[float, str]:
+    """Give operations per second of one run: the median of this preset's records from this host, else the stated."""
+    rates = []
+    for path in folder.glob("*/*/seed*/record.json"):
+        done = read_json(path)
+        if done and done["provenance"][-1]["host"] == platform.node():
+            rates.append(done["timing"]["flops_per_s"])
+    if rates:
+        return statistics.median(rates), f"the median of {len(rates)} finished runs here"
+    return sustained_gflops * 1e9, f"cluster.sustained_gflops={sustained_gflops:g}; nothing measured here yet"
+
+
+def older_runs(plan: Plan, row: str) -> dict[str, dict[str, tuple[Any, Any]]]:
+    """Find the runs in a row's folder that do not count for it now, with what differs: (then, now) by key."""
+    planned = plan.rows[row][0]
+    others = {}
+    for path in sorted((plan.runs_dir / plan.preset / row).glob("*/seed*/identity.json")):
+        identity = read_json(path)
+        if identity["fingerprint"] != planned.fingerprint:
+            others[identity["fingerprint"]] = diff(identity["science"], planned.science)
+    return others
+
+
+def resolve_device(device: str) -> str:
+    """Turn "auto" into the device that is there, and make sure that any other is.
+
+    torch is asked in a process of its own, and only where a driver suggests that there is something to ask about:
+    planning on a laptop or a login node does without it.
+
+    Raises:
+        ConfigError: if the device asked for is not there.
+    """
+    if device == "cpu":
+        return device
+    plausible = [
+        name
+        for name, there in {
+            "cuda": Path("/dev/nvidiactl").exists() or Path("/dev/kfd").exists() or shutil.which("nvidia-smi"),
+            "mps": platform.system() == "Darwin" and platform.machine() == "arm64",
+        }.items()
+        if there
+    ]
+    present = [name for name in plausible if torch_has(name)]
+    if device == "auto":
+        return present[0] if present else "cpu"
+    if device not in present:
+        raise ConfigError("device", device, f"is not present; this machine has: {', '.join(['cpu', *present])}")
+    return device
+
+
+def torch_has(device: str) -> bool:
+    """Ask torch whether a device works."""
+    question = {"cuda": "torch.cuda.is_available()", "mps": "torch.backends.mps.is_available()"}[device]
+    code = f"import torch, sys; sys.exit(0 if {question} else 1)"
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True).returncode == 0
+
+
+def describe(plan: Plan, workers: int) -> str:
+    """Write the plan for a reader: one line per run, then the totals."""
+    lines = [f"{'row':<12} {'seed':>4} {'parameters':>11} {'paper':>6} {'steps':>7} {'hours':>8}  state"]
+    for planned in plan.runs:
+        millions = f"{planned.params_paper / 1e6:.0f}M"
+        state = planned.state.words if plan.corpus else "unknown: corpus not prepared"
+        also = f" (also fills {', '.join(planned.rows[1:])})" if len(planned.rows) > 1 else ""
+        lines.append(
+            f"{planned.rows[0]:<12} {planned.cfg.seed:>4} {planned.params_actual:>11,} {millions:>6} "
+            f"{planned.cfg.optim.train_steps:>7,} {plan.hours(planned):>8.2f}  {state}{also}"
+        )
+    left = sum(plan.hours(planned) for planned in plan.to_run)
+    counts = ", ".join(f"{number} {name}" for name, number in count_states(plan).items())
+    operations = sum(planned.flops for planned in plan.runs)
+    lines.append(
+        f"{len(plan.runs)} runs: {counts}. {sum(map(plan.hours, plan.runs)):.2f} hours in all, {left:.2f} to run "
+        f"({left / min(workers, max(1, len(plan.to_run))):.2f} with {workers} at once). {operations:.1e} training FLOPs."
+    )
+    lines.append(f"Hours from {plan.flops_per_s / 1e9:.1f} GFLOP/s a run: {plan.rate_source}.")
+    for row in plan.rows:
+        for other, changed in older_runs(plan, row).items() if plan.corpus else ():
+            keys = ", ".join(f"{key} {then!r} → {now!r}" for key, (then, now) in changed.items())
+            lines.append(f"{row}: runs under {other} differ and are not used: {keys}")
+    return "\n".join(lines)
+
+
+def count_states(plan: Plan) -> dict[str, int]:
+    """Count the runs by state, in the order they first come."""
+    counts: dict[str, int] = {}
+    for planned in plan.runs:
+        name = {"new": "to run", "stopped": "to continue"}.get(planned.state.name, planned.state.name)
+        counts[name] = counts.get(name, 0) + 1
+    return counts

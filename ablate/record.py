@@ -1,0 +1,106 @@
+"""record.json: what a finished run says of itself; and the provenance of each attempt.
+
+Schema 1. Everything but `timing` and `provenance` is a function of the science, the seed and the machine: a run that
+was killed and resumed writes the same (`comparable`).
+
+    schema        1
+    row, block, cites, preset, seed, fingerprint
+    science       dotted keys: the whole resolved science configuration, with the corpus and vocabulary digests
+    paper         ppl_dev, bleu_dev, params_m: what the paper prints for the row
+    params        actual: of the trained module; paper: by the paper's accounting
+    corpus        name, languages, licence, pairs per split, subword tokens
+    train         steps, epochs, src_tokens, tgt_tokens (padding excluded), padding_share, loss, nll of the last update
+    dev           ppl, nll_per_token, num_tokens, bleu, bleu_signature, chrf, chrf_signature, num_sentences,
+                  best_ppl, best_ppl_step, history [[step, ppl] …], hypotheses_sha256
+    checkpoint    rule ("last" or "mean of the last k"), steps
+    timing        train_s, flops_per_s (counted as the plan does), steps_per_s, tgt_tokens_per_s,
+                  src_tgt_tokens_per_s, evaluate_s, peak_memory_mb
+    provenance    started with, one entry per attempt: time, command, host, versions, commit, code digest
+"""
+
+import hashlib
+import platform
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ablate.rundir import RunDir, read_json, write_json
+
+SCHEMA = 1
+PACKAGE = Path(__file__).resolve().parent
+VERSIONS = ("ablate", "torch", "numpy", "sentencepiece", "sacrebleu", "hydra-core", "wandb")
+
+Record = dict[str, Any]
+
+
+class RecordError(ValueError):
+    """A record of another schema."""
+
+
+def write(run: RunDir, record: Record) -> None:
+    """Write a finished run's record; from then on the run counts as finished."""
+    write_json(run.record, {"schema": SCHEMA, **record})
+
+
+def read(run: RunDir) -> Record | None:
+    """Read a run's record; None if it has none yet.
+
+    Raises:
+        RecordError: if it has another schema than this version of ablate.
+    """
+    record: Record | None = read_json(run.record)
+    if record is not None and record.get("schema") != SCHEMA:
+        raise RecordError(f"{run.record}: schema={record.get('schema')!r}, this version of ablate reads {SCHEMA}")
+    return record
+
+
+def comparable(record: Record) -> Record:
+    """Leave out what may differ between two runs of the same science and seed: times and where they happened."""
+    return {key: value for key, value in record.items() if key not in ("timing", "provenance")}
+
+
+def code_digest() -> str:
+    """Hash the package's Python files, so that a change of code between planning and running shows."""
+    digest = hashlib.sha256()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        digest.update(f"{path.relative_to(PACKAGE)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def attempt(planned_code: str | None, device: str, threads: int) -> dict[str, Any]:
+    """Describe this attempt at a run: when, where, by what.
+
+    Args:
+        planned_code: the code digest when the run was planned; a difference is flagged as `code_changed`.
+        device: the resolved device, in words.
+        threads: CPU threads.
+    """
+    code = code_digest()
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "command": sys.argv,
+        "host": platform.node(),
+        "machine": f"{platform.machine()}, {platform.system()} {platform.release()}",
+        "device": device,
+        "threads": threads,
+        "python": platform.python_version(),
+        "versions": {name: metadata.version(name) for name in VERSIONS},
+        "commit": git("rev-parse", "HEAD"),
+        "uncommitted_changes": bool(git("status", "--porcelain", "--untracked-files=no")),
+        "code": code,
+        "code_changed": planned_code is not None and planned_code != code,
+    }
+
+
+def git(*arguments: str) -> str | None:
+    """Ask git about the checkout the package stands in; None where there is no git or no checkout."""
+    if not (PACKAGE.parent / ".git").exists():
+        return None
+    try:
+        done = subprocess.run(["git", *arguments], cwd=PACKAGE, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,92 @@
+"""The command: compose → plan → launch → table. `python -m ablate.run --help`."""
+
+import os
+import sys
+from collections.abc import Callable
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+
+from ablate import __version__, table
+from ablate.compose import explain, root
+from ablate.launch import Outcome, freeze, launch, num_workers
+from ablate.plan import Plan, describe, plan_from
+
+STOPPED = 75  # exit code: not finished, nothing wrong; the same command continues
+
+exit_codes: list[int] = []  # one per job: -m runs several in one process
+
+
+def do(overrides: list[str], plan_only: bool, say: Callable[[str], None], console: Console) -> int:
+    """Plan what is asked for, do what is not done, print the table; gives the exit code."""
+    plan = plan_from(overrides, prepare=not plan_only, say=say)
+    cluster = plan.runs[0].cfg.cluster
+    workers = num_workers(cluster)
+    say(f"ablate {__version__}: preset {plan.preset}, {len(plan.rows)} rows × {plan.seeds} seeds, in {plan.runs_dir}")
+    if plan.corpus:
+        say(plan.corpus.describe())
+    say(describe(plan, workers))
+    if plan_only:
+        return 0
+    outcome = None
+    if plan.to_run:
+        # Longest first, so that the workers end together.
+        rest = sorted(plan.to_run, key=plan.hours, reverse=True)
+        for planned in rest:
+            freeze(planned)
+        runs = {(planned.rows[0], planned.cfg.seed): planned.run for planned in rest}
+        outcome = launch(runs, workers, cluster.threads, console)
+        plan = plan_from(overrides, prepare=True, say=say)
+    say("\n" + table.write(table.build(plan), "md"))
+    return conclude(plan, outcome, say)
+
+
+def conclude(plan: Plan, outcome: Outcome | None, say: Callable[[str], None]) -> int:
+    """Say what is missing from the table and what to do about it; gives the exit code."""
+    unfinished = [planned for planned in plan.runs if planned.state.name != "done"]
+    for planned in unfinished:
+        say(f"{planned.rows[0]} seed {planned.cfg.seed}: {planned.state.words}; {planned.run.path}")
+    for run in outcome.held if outcome else ():
+        say(f"{run.path}: not started here, {run.lock.read_text('utf-8').strip()} has it")
+    failed = [planned for planned in unfinished if planned.state.name == "failed"]
+    if failed:
+        say("Failed runs are not repeated by themselves: python -m ablate.retry --failed")
+        return 1
+    if unfinished:
+        say("The same command continues.")
+        return 130 if outcome and outcome.interrupted else STOPPED
+    return 0
+
+
+@hydra.main(config_path=str(root("conf")), config_name="config", version_base="1.3")
+def job(cfg: DictConfig) -> None:
+    """Do one job: what is on the command line, or one of the combinations of -m."""
+    console = Console(highlight=False)
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=True)
+
+    exit_codes.append(do(list(HydraConfig.get().overrides.task), bool(cfg.plan_only), say, console))
+
+
+def main() -> int:
+    """Run the command; a setting that is wrong ends it before anything starts, in one line."""
+    wants_trace = "HYDRA_FULL_ERROR" in os.environ
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # hands us Hydra's errors, so that they can name the nearest valid field
+    try:
+        job()
+    except (HydraException, OmegaConfBaseException, ValueError) as err:
+        if wants_trace:
+            raise
+        mended = explain(err) if isinstance(err, HydraException | OmegaConfBaseException) else err
+        print(f"error: {mended}", file=sys.stderr)
+        return 2
+    return max(exit_codes, default=0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

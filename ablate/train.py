@@ -1,0 +1,293 @@
+"""Train one run: the loop, its numbers, its checkpoints, and the exact way back into it."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ablate import checkpoint
+from ablate.config import Config
+from ablate.data.batch import Batch, Batches
+from ablate.data.packed import Packed
+from ablate.evaluate import perplexity
+from ablate.loss import smoothed_loss
+from ablate.model.transformer import Transformer
+from ablate.schedule import learning_rate
+from ablate.track import Tracker
+
+HEARTBEAT_S = 1.0  # at most one sign of life a second
+
+
+class NonFiniteLoss(RuntimeError):
+    """The loss is NaN or infinite; the message names the update and its batches."""
+
+
+class Stopped(Exception):
+    """The run was asked to stop; its checkpoint is on the disk."""
+
+
+@dataclass
+class Progress:
+    """Where a run stands, besides its parameters and Adam's moments; plain values, stored in every checkpoint.
+
+    The dropout of an update is seeded by the run's seed and the update's number, and the order of the batches is a
+    function of the seed and the epoch: so a step, an epoch and a position are all of the randomness there is to store.
+    """
+
+    step: int = 0  # updates done
+    epoch: int = 0  # of the next batch
+    position: int = 0  # of the next batch within its epoch
+    src_tokens: int = 0  # seen so far, padding excluded
+    tgt_tokens: int = 0
+    loss: float = 0.0  # per target token, of the last update
+    nll: float = 0.0  # the same without smoothing
+    history: list[list[float]] = field(default_factory=list)  # [update, dev perplexity] of each evaluation
+    train_s: float = 0.0  # seconds inside updates, over all attempts
+
+
+@dataclass
+class Update:
+    """What one update did; tensors stay on the device until somebody reads them."""
+
+    loss_sum: Tensor
+    nll_sum: Tensor
+    num_tokens: Tensor  # target tokens, padding excluded, of all ranks
+    src_tokens: int
+    tgt_tokens: int
+
+
+def generator_seed(seed: int, step: int) -> int:
+    """Give the seed of all random numbers of one update (0: of the initialisation)."""
+    return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint32)[0])
+
+
+def accumulate_gradients(
+    model: Transformer, batches: list[Batch], label_smoothing: float, smoothing: str, device: str, bf16: bool = False
+) -> Update:
+    """Put the gradient of Σ loss / Σ target tokens into `.grad`, over all micro-batches and ranks.
+
+    Dividing once, by the tokens of all, is what makes micro-batches and ranks of any size equal one big batch: a mean
+    of means does not.
+
+    Args:
+        model: its `.grad` fields must be None.
+        batches: the micro-batches of this rank.
+        label_smoothing: ε.
+        smoothing: see `ablate.loss`.
+        device: where the model is.
+        bf16: run the matrix products in bfloat16.
+    """
+    zero = torch.zeros((), dtype=torch.float64, device=device)
+    loss_sum, nll_sum, src_tokens, tgt_tokens = zero.clone(), zero.clone(), 0, 0
+    for batch in batches:
+        src = torch.from_numpy(batch.src).to(device, non_blocking=True)  # (B, S)
+        tgt = torch.from_numpy(batch.tgt).to(device, non_blocking=True)  # (B, T)
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=bf16):
+            hidden = model(src, tgt)  # (B, T, d_model)
+            loss, nll, _ = smoothed_loss(hidden, model.embedding.weight, tgt, label_smoothing, smoothing, model.pad_id)
+        loss.backward()
+        loss_sum += loss.detach()
+        nll_sum += nll.detach()
+        src_tokens += batch.num_src_tokens
+        tgt_tokens += batch.num_tgt_tokens
+    num_tokens = torch.tensor(float(tgt_tokens), dtype=torch.float64, device=device)
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    if dist.is_initialized():
+        for tensor in [*gradients, loss_sum, nll_sum, num_tokens]:
+            dist.all_reduce(tensor)
+    torch._foreach_div_(gradients, float(num_tokens) if device == "cpu" else num_tokens.float())
+    return Update(loss_sum, nll_sum, num_tokens, src_tokens, tgt_tokens)
+
+
+def make_optimizer(model: Transformer, cfg: Config) -> torch.optim.Adam:
+    """Make the paper's Adam (section 5.3); the learning rate is set before every update."""
+    optim = cfg.optim
+    return torch.optim.Adam(
+        model.parameters(), lr=0.0, betas=(optim.adam_beta1, optim.adam_beta2), eps=optim.adam_eps, fused=True
+    )
+
+
+class Trainer:
+    """One run's training, resumable after any update.
+
+    `run()` goes from wherever the newest checkpoint is to the last update.
+    """
+
+    def __init__(
+        self,
+        cfg: Config,
+        science: dict[str, Any],
+        model: Transformer,
+        train_set: Packed,
+        dev_set: Packed,
+        checkpoints: Any,
+        tracker: Tracker,
+        *,
+        should_stop: Callable[[], bool] = lambda: False,
+        on_progress: Callable[[dict[str, Any]], None] = lambda numbers: None,
+        say: Callable[[str], None] = print,
+    ):
+        """Restore the newest checkpoint, or start at update 0.
+
+        Args:
+            cfg: scaled, with device and precision resolved.
+            science: of the run, for its checkpoints.
+            model: freshly initialised from the seed, on the device.
+            train_set: packed pairs.
+            dev_set: packed pairs.
+            checkpoints: the run's folder of checkpoints.
+            tracker: told of every `log_every_steps`-th update and of every evaluation.
+            should_stop: asked after every update; True leads to a checkpoint and `Stopped`.
+            on_progress: told about once a second.
+            say: told what a reader of the run's log should know.
+        """
+        self.cfg, self.science, self.model, self.tracker, self.say = cfg, science, model, tracker, say
+        self.dev_set, self.checkpoints = dev_set, checkpoints
+        self.should_stop, self.on_progress = should_stop, on_progress
+        self.batches = Batches(
+            train_set, batch_tokens=cfg.optim.batch_tokens, counting=cfg.optim.batch_counting, seed=cfg.seed
+        )
+        self.optimizer = make_optimizer(model, cfg)
+        self.progress = Progress()
+        checkpoint.sweep(checkpoints)
+        state = checkpoint.newest(checkpoints, science, cfg.device, say)
+        if state is not None:
+            model.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.progress = Progress(**state["progress"])
+            say(f"resumed after update {self.progress.step}")
+        self.unread: list[tuple[int, tuple[int, int], Update]] = []  # updates since the numbers were last read
+        self.rates: dict[str, float] = {}  # as last logged
+        self.window_start_s = self.heartbeat_s = time.monotonic()
+
+    def run(self) -> Progress:
+        """Train to the last update and leave a checkpoint there.
+
+        Raises:
+            NonFiniteLoss: naming the update and the batch; no checkpoint holds it.
+            Stopped: after a checkpoint, when `should_stop` said so.
+        """
+        cfg, optim, progress = self.cfg, self.cfg.optim, self.progress
+        stream = self.batches.batches(progress.epoch, progress.position)
+        self.model.train()
+        self.window_start_s = time.monotonic()
+        while progress.step < optim.train_steps:
+            step = progress.step + 1
+            self.update(step, stream)
+            last = step == optim.train_steps
+            if step % cfg.log_every_steps == 0 or last:
+                self.read_numbers(log=True)
+            if last or (optim.eval_every_steps and step % optim.eval_every_steps == 0):
+                self.evaluate()
+            stop = self.should_stop() and not last
+            if step % optim.checkpoint_every_steps == 0 or last or stop:
+                self.save()
+            if stop:
+                self.say(f"stopped after update {step}; the same command continues")
+                raise Stopped
+            if time.monotonic() - self.heartbeat_s > HEARTBEAT_S:
+                self.beat()
+        return progress
+
+    def update(self, step: int, stream: Iterator[tuple[int, int, Batch]]) -> None:
+        """Do one update of the parameters and move the progress on, reading nothing back from the device."""
+        cfg, optim, progress = self.cfg, self.cfg.optim, self.progress
+        micro_batches = []
+        for _ in range(optim.accumulate):
+            epoch, position, batch = next(stream)
+            micro_batches.append(batch)
+        rate = learning_rate(step, cfg.model.d_model, optim.warmup_steps, optim.lr_scale)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.manual_seed(generator_seed(cfg.seed, step))
+        update = accumulate_gradients(
+            self.model, micro_batches, optim.label_smoothing, optim.smoothing, cfg.device, cfg.precision == "bf16"
+        )
+        self.optimizer.step()
+        progress.step, progress.epoch, progress.position = step, epoch, position + 1
+        progress.src_tokens += update.src_tokens
+        progress.tgt_tokens += update.tgt_tokens
+        self.unread.append((step, (epoch, position), update))
+
+    def read_numbers(self, log: bool = False) -> None:
+        """Read the losses since last time off the device, refuse non-finite ones, and log their mean if asked.
+
+        Raises:
+            NonFiniteLoss: naming the first such update.
+        """
+        if not self.unread:
+            return
+        sums = torch.stack([torch.stack([u.loss_sum, u.nll_sum, u.num_tokens]) for _, _, u in self.unread]).cpu()
+        finite = torch.isfinite(sums[:, 0])
+        if not bool(finite.all()):
+            step, (epoch, position), _ = self.unread[int(torch.nonzero(~finite)[0])]
+            raise NonFiniteLoss(
+                f"loss is {sums[int(torch.nonzero(~finite)[0]), 0].item()} at update {step}, epoch {epoch}, batch "
+                f"{position}; a lower optim.lr_scale or a longer optim.warmup_steps may help"
+            )
+        now = time.monotonic()
+        window_s = now - self.window_start_s
+        self.window_start_s = now
+        progress = self.progress
+        progress.train_s += window_s
+        progress.loss, progress.nll = (float(sums[-1, i] / sums[-1, 2]) for i in (0, 1))
+        if log:
+            tokens = float(sums[:, 2].sum())
+            src_tokens = sum(u.src_tokens for _, _, u in self.unread)
+            norms = [p.grad.norm() for p in self.model.parameters() if p.grad is not None]
+            self.rates = {
+                "tgt_tokens_per_s": tokens / window_s,
+                "src_tgt_tokens_per_s": (tokens + src_tokens) / window_s,
+                "steps_per_s": len(self.unread) / window_s,
+            }
+            self.tracker.log(
+                progress.step,
+                loss=float(sums[:, 0].sum()) / tokens,
+                nll=float(sums[:, 1].sum()) / tokens,
+                learning_rate=self.optimizer.param_groups[0]["lr"],
+                gradient_norm=float(torch.stack(norms).norm()),
+                epoch=progress.epoch,
+                **self.rates,
+            )
+        self.unread = []
+
+    def evaluate(self) -> None:
+        """Measure dev perplexity and keep it."""
+        self.read_numbers()
+        measured = perplexity(self.model, self.dev_set, self.cfg.optim.batch_tokens, self.cfg.device)
+        self.progress.history.append([self.progress.step, measured.ppl])
+        self.tracker.log(self.progress.step, dev_ppl=measured.ppl, dev_nll=measured.nll_per_token)
+        self.say(f"update {self.progress.step}: dev perplexity {measured.ppl:.2f}")
+        self.window_start_s = time.monotonic()
+        self.beat()
+
+    def save(self) -> None:
+        """Write a checkpoint of where the run stands."""
+        self.read_numbers()
+        state = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "progress": asdict(self.progress),
+        }
+        checkpoint.save(self.checkpoints, self.progress.step, state, self.science, self.cfg.keep_checkpoints)
+        self.window_start_s = time.monotonic()
+
+    def beat(self) -> None:
+        """Say where the run stands."""
+        progress = self.progress
+        self.on_progress(
+            {
+                "state": "training",
+                "step": progress.step,
+                "loss": progress.loss or None,
+                "dev_ppl": progress.history[-1][1] if progress.history else None,
+                **self.rates,
+            }
+        )
+        self.heartbeat_s = time.monotonic()
