@@ -4,9 +4,9 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
-import tempfile
 import unicodedata
 import zipfile
 from collections.abc import Callable, Iterator
@@ -89,11 +89,14 @@ def _fetch(data: HomeAssistantData, say: Callable[[str], None]) -> Path:
     with waiting_lock(wheel.with_name(f".{name}.lock"), name, say):
         if not wheel.is_file():
             say(f"downloading {name}")
-            with tempfile.TemporaryDirectory(dir=wheel.parent, prefix=".download-") as folder:
-                _download(data, Path(folder))
-                arrived = Path(folder) / name
-                _check(arrived, data.sha256)
-                os.replace(arrived, wheel)
+            aside = wheel.with_name(f".{name}.part")
+            shutil.rmtree(aside, ignore_errors=True)  # of a killed download; nobody else writes here, we hold the lock
+            try:
+                _download(data, aside)
+                _check(aside / name, data.sha256)
+                os.replace(aside / name, wheel)
+            finally:
+                shutil.rmtree(aside, ignore_errors=True)
         _check(wheel, data.sha256)
     return wheel
 
@@ -106,9 +109,8 @@ def _download(data: HomeAssistantData, folder: Path) -> None:
     requirement = f"homeassistant=={data.version}"
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--python-version", "3.14"]
     command += ["--dest", str(folder), "--progress-bar", "off", "--disable-pip-version-check", requirement]
-    no_constraint = folder / "no-constraint.txt"  # what a machine pins for its own packages says nothing about a text
-    no_constraint.touch()
-    env = os.environ | {"PIP_CONSTRAINT": str(no_constraint), "PIP_NO_INPUT": "1"}
+    # What a machine pins for its own packages says nothing about a text; an empty value would not override pip.conf.
+    env = os.environ | {"PIP_CONSTRAINT": os.devnull, "PIP_NO_INPUT": "1"}
     done = subprocess.run(command, env=env, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
     if done.returncode or not list(folder.glob("*.whl")):
         tail = "\n".join(f"  {line}" for line in (done.stdout + done.stderr).strip().splitlines()[-6:])

@@ -119,59 +119,59 @@ def _join(*words: str) -> str:
 
 
 def act(who: Phrase, verb: Verb, what: Phrase) -> tuple[str, str]:
-    """The man picks up the key. Der Mann hebt den Schlüssel auf."""
+    """Say "The man picks up the key" and "Der Mann hebt den Schlüssel auf"."""
     return f"{who.en} {verb.en} {what.en}", _join(who.nom, verb.de, what.acc, verb.prefix)
 
 
 def act_when(when: tuple[list[str], Verb], who: Phrase, what: Phrase) -> tuple[str, str]:
-    """Today the man picks up the key. Heute hebt der Mann den Schlüssel auf."""
+    """Say "Today the man picks up the key" and "Heute hebt der Mann den Schlüssel auf"."""
     (en, de), verb = when
     return f"{en} {who.en} {verb.en} {what.en}", _join(de, verb.de, who.nom, what.acc, verb.prefix)
 
 
 def give_when(when: tuple[list[str], Verb], who: Phrase, whom: Phrase, what: Phrase) -> tuple[str, str]:
-    """Today the man gives the woman a key. Heute gibt der Mann der Frau einen Schlüssel."""
+    """Say "Today the man gives the woman a key" and "Heute gibt der Mann der Frau einen Schlüssel"."""
     (en, de), verb = when
     return f"{en} {who.en} {verb.en} {whom.en} {what.en}", _join(de, verb.de, who.nom, whom.dat, what.acc)
 
 
 def help_when(when: tuple[list[str], Verb], who: Phrase, whom: Phrase) -> tuple[str, str]:
-    """Today the man helps the woman. Heute hilft der Mann der Frau."""
+    """Say "Today the man helps the woman" and "Heute hilft der Mann der Frau"."""
     (en, de), verb = when
     return f"{en} {who.en} {verb.en} {whom.en}", _join(de, verb.de, who.nom, whom.dat, verb.prefix)
 
 
 def stand(what: Phrase, verb: Verb, place: list[str], where: Phrase) -> tuple[str, str]:
-    """The lamp stands next to the table. Die Lampe steht neben dem Tisch."""
+    """Say "The lamp stands next to the table" and "Die Lampe steht neben dem Tisch"."""
     return f"{what.en} {verb.en} {place[0]} {where.en}", f"{what.nom} {verb.de} {place[1]} {where.dat}"
 
 
 def know_that(who: Phrase, knows: Verb, whom: Phrase, verb: Verb, what: Phrase) -> tuple[str, str]:
-    """The man knows that the woman picks up the key. Der Mann weiß, dass die Frau den Schlüssel aufhebt."""
+    """Say "The man knows that the woman picks up the key" and "Der Mann weiß, dass die Frau den Schlüssel aufhebt"."""
     en = f"{who.en} {knows.en} that {whom.en} {verb.en} {what.en}"
     return en, f"{who.nom} {knows.de}, dass {whom.nom} {what.acc} {verb.final}"
 
 
 def feel_because(who: Phrase, be: Verb, how: Adjective, whom: Phrase, verb: Verb, what: Phrase) -> tuple[str, str]:
-    """The man is happy because the woman buys the key. Der Mann ist glücklich, weil die Frau den Schlüssel kauft."""
+    """Say "The man is calm because the woman saw the key" and "Der Mann ist ruhig, weil die Frau den Schlüssel sah"."""
     en = f"{who.en} {be.en} {how.en} because {whom.en} {verb.en} {what.en}"
     return en, f"{who.nom} {be.de} {how.de}, weil {whom.nom} {what.acc} {verb.final}"
 
 
 def it_is(what: Phrase, be: Verb, how: tuple[Adjective, Adjective]) -> tuple[str, str]:
-    """The table is old, but it is heavy. Der Tisch ist alt, aber er ist schwer."""
+    """Say "The table is old, but it is heavy" and "Der Tisch ist alt, aber er ist schwer"."""
     en = f"{what.en} {be.en} {how[0].en}, but it {be.en} {how[1].en}"
     return en, f"{what.nom} {be.de} {how[0].de}, aber {what.it[0]} {be.de} {how[1].de}"
 
 
 def act_because_it(who: Phrase, verb: Verb, what: Phrase, be: Verb, how: Adjective) -> tuple[str, str]:
-    """The man buys the table because it is old. Der Mann kauft den Tisch, weil er alt ist."""
+    """Say "The man buys the table because it is old" and "Der Mann kauft den Tisch, weil er alt ist"."""
     en = f"{who.en} {verb.en} {what.en} because it {be.en} {how.en}"
     return en, f"{_join(who.nom, verb.de, what.acc, verb.prefix)}, weil {what.it[0]} {how.de} {be.de}"
 
 
 def act_on_it(what: Phrase, be: Verb, how: Adjective, who: Phrase, verb: Verb) -> tuple[str, str]:
-    """The table is old, but the man needs it. Der Tisch ist alt, aber der Mann braucht ihn."""
+    """Say "The table is old, but the man needs it" and "Der Tisch ist alt, aber der Mann braucht ihn"."""
     en = f"{what.en} {be.en} {how.en}, but {who.en} {verb.en} it"
     return en, f"{what.nom} {be.de} {how.de}, aber {who.nom} {verb.de} {what.it[1]}"
 
