@@ -328,7 +328,7 @@ def scaled(cfg: Config) -> Config:
             raise ConfigError(f"scale.{name}", factor, "must be above 0 and at most 1 (1 is the paper)")
     # Fractions of the decimal the user wrote: 0.1 × 30 is 3, not 3.0000000000000004.
     width, depth, steps = (Fraction(repr(f)) for f in (cfg.scale.width, cfg.scale.depth, cfg.scale.steps))
-    widths = {}
+    widths: dict[str, Any] = {}
     for name in ("d_model", "d_ff", "d_k", "d_v"):
         value = getattr(cfg.model, name)
         product = value * width

@@ -46,11 +46,13 @@ def num_workers(cluster: ClusterConfig) -> int:
 
 def freeze(planned: PlannedRun) -> None:
     """Write the finished configuration into the run's folder; the worker reads it and composes nothing."""
+    assert planned.corpus is not None, "a plan without its corpus cannot be launched"
     write_json(
         planned.run.identity,
         {
             "fingerprint": planned.fingerprint,
-            "digests": planned.digests,
+            "digests": planned.corpus.digests,
+            "corpus": str(planned.corpus.folder),
             "changes": planned.changes,
             "code": record.code_digest(),
             "science": planned.science,

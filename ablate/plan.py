@@ -32,7 +32,7 @@ class PlannedRun:
     cfg: Config  # scaled; device, precision and seed resolved
     science: dict[str, Any]
     fingerprint: str
-    digests: dict[str, str]
+    corpus: corpora.Corpus | None  # None: not prepared, and then the fingerprint is not final
     changes: dict[str, tuple[Any, Any]]  # settings on top of the row: (the row's, this run's); empty: it is the row
     run: RunDir
     state: RunState
@@ -165,7 +165,7 @@ def make_plan(
                     cfg=dataclasses.replace(at_scale, seed=seed, sweep={}),
                     science=facts,
                     fingerprint=identity,
-                    digests=digests,
+                    corpus=corpus,
                     changes=changes,
                     run=run,
                     state=read_state(run),
@@ -256,12 +256,13 @@ def describe(plan: Plan, workers: int) -> str:
             f"{planned.cfg.optim.train_steps:>7,} {plan.hours(planned):>8.2f}  {state}{also}"
         )
     left = sum(plan.hours(planned) for planned in plan.to_run)
+    at_once = max(1, min(workers, len(plan.to_run)))
     counts = ", ".join(f"{number} {name}" for name, number in count_states(plan).items())
-    operations = sum(planned.flops for planned in plan.runs)
     lines.append(
         f"{len(plan.runs)} runs: {counts}. {sum(map(plan.hours, plan.runs)):.2f} hours in all, {left:.2f} to run "
-        f"({left / min(workers, max(1, len(plan.to_run))):.2f} with {workers} at once). {operations:.1e} training FLOPs."
+        f"({left / at_once:.2f} with {at_once} at once)."
     )
+    lines.append(f"{sum(planned.flops for planned in plan.runs):.1e} floating-point operations of training in all.")
     lines.append(f"Hours from {plan.flops_per_s / 1e9:.1f} GFLOP/s a run: {plan.rate_source}.")
     for row in plan.rows:
         for other, changed in older_runs(plan, row).items() if plan.corpus else ():

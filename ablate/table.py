@@ -131,8 +131,8 @@ def notes(plan: Plan, records: list[Record]) -> list[str]:
     said = [
         f"Ours: preset {plan.preset}, corpus {cfg.data.name} ({cfg.data.src_lang}-{cfg.data.tgt_lang}), its dev set; "
         f"PPL per subword of a vocabulary of {cfg.data.vocab_size:,}, without smoothing; beam {decode.beam_size}, "
-        f"length penalty {decode.length_penalty:g}. n: finished of planned seeds; means over them. Δ: to base, ours and "
-        "the paper's each to its own. Perplexities of different vocabularies do not compare; their Δ do.",
+        f"length penalty {decode.length_penalty:g}. n: finished of planned seeds; means over them. Δ: to base, "
+        "ours and the paper's each to its own. Perplexities of different vocabularies do not compare; their Δ do.",
         "Paper: newstest2013, beam 4, length penalty 0.6, one run, no checkpoint averaging.",
     ]
     changes = {key: change for planned in plan.runs for key, change in planned.changes.items()}

@@ -83,7 +83,7 @@ def start_wandb(
     """Start W&B's run; offline, with a word, if the server does not answer in time."""
     import wandb  # here: it takes half a second, and tracking=none does without
 
-    def start(mode: str) -> Any:
+    def start(mode: Any) -> Any:
         run.wandb.mkdir(parents=True, exist_ok=True)
         mirror = wandb.init(
             mode=mode,

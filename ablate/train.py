@@ -14,6 +14,7 @@ from ablate import checkpoint
 from ablate.config import Config
 from ablate.data.batch import Batch, Batches
 from ablate.data.packed import Packed
+from ablate.decode import Stopped
 from ablate.evaluate import perplexity
 from ablate.loss import smoothed_loss
 from ablate.model.transformer import Transformer
@@ -25,10 +26,6 @@ HEARTBEAT_S = 1.0  # at most one sign of life a second
 
 class NonFiniteLoss(RuntimeError):
     """The loss is NaN or infinite; the message names the update and its batches."""
-
-
-class Stopped(Exception):
-    """The run was asked to stop; its checkpoint is on the disk."""
 
 
 @dataclass

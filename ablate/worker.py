@@ -95,7 +95,7 @@ def do(run: RunDir, stop: StopFlag) -> int:
         return DONE
     run.error.unlink(missing_ok=True)
     try:
-        from ablate.train import Stopped
+        from ablate.decode import Stopped
 
         try:
             execute(run, config.load(run.config), stop)
@@ -126,9 +126,7 @@ def execute(run: RunDir, cfg: Config, stop: StopFlag) -> None:
     if attempts[-1]["code_changed"]:
         say(f"the code is not the one this run was planned with ({identity['code']} then, {attempts[-1]['code']} now)")
     science = identity["science"]
-    corpus = corpora.prepare(cfg.data, say)
-    if corpus.digests != identity["digests"]:
-        raise config.ConfigError("data", cfg.data.name, f"is {corpus.digests}, planned with {identity['digests']}")
+    corpus = corpora.reopen(Path(identity["corpus"]), identity["digests"])
     train_set, dev_set = corpus.split("train"), corpus.split("dev")
 
     torch.manual_seed(generator_seed(cfg.seed, 0))

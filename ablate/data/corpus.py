@@ -19,7 +19,7 @@ from ablate.data.source import SIDES, SPLITS, CorpusError, Counts, Pairs, Source
 from ablate.data.subword import Subwords
 from ablate.rundir import Held, lock, read_json, sync_folder, write_json
 
-__all__ = ["Corpus", "CorpusError", "data_root", "find", "prepare"]
+__all__ = ["Corpus", "CorpusError", "data_root", "find", "prepare", "reopen"]
 
 PREPARATION_VERSION = "1"  # raise it when this package would make other bytes from the same text
 ENCODE_PAIRS = 10_000  # pairs encoded at once
@@ -92,6 +92,20 @@ def find(data: DataConfig) -> Corpus | None:
         ConfigError, CorpusError: for settings no corpus can be made of.
     """
     return _find(_folder(data, SOURCES[data.name](data)))
+
+
+def reopen(folder: Path, digests: dict[str, str]) -> Corpus:
+    """Open a prepared corpus where a plan found it; the user's files need not be there any more.
+
+    Raises:
+        CorpusError: if it is gone, or is not the one the digests name.
+    """
+    corpus = _find(folder)
+    if corpus is None:
+        raise CorpusError(f"{folder}: the prepared corpus is not there any more; give the command that planned the run")
+    if corpus.digests != digests:
+        raise CorpusError(f"{folder}: holds {corpus.digests}, the run was planned with {digests}")
+    return corpus
 
 
 def prepare(data: DataConfig, say: Callable[[str], None] = print) -> Corpus:

@@ -1,0 +1,91 @@
+"""Translate text with a trained run: `python -m ablate.translate RUN < in.txt > out.txt`."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+import torch
+
+from ablate import checkpoint, config
+from ablate.data import corpus as corpora
+from ablate.data.subword import EOS
+from ablate.decode import translate_all
+from ablate.evaluate import clean
+from ablate.model.transformer import Transformer
+from ablate.rundir import RunDir, read_json
+
+
+class NoModel(ValueError):
+    """A folder without a trained run in it."""
+
+
+def load_model(run: RunDir) -> tuple[Transformer, corpora.Corpus, config.Config]:
+    """Load a run's model from its checkpoints: the last, or the mean its configuration asks for.
+
+    Raises:
+        NoModel: if the folder is not a run's, or it has no checkpoint yet.
+        CorpusError: if the prepared corpus is no longer there.
+    """
+    identity = read_json(run.identity)
+    if identity is None:
+        raise NoModel(f"RUN={str(run.path)!r}: no such run; give a folder runs/PRESET/ROW/FINGERPRINT/seedK")
+    cfg = config.load(run.config)
+    used = checkpoint.folders(run.checkpoints)[-cfg.decode.average_checkpoints :]
+    if not used:
+        raise NoModel(f"RUN={str(run.path)!r}: has no checkpoint yet")
+    corpus = corpora.reopen(Path(identity["corpus"]), identity["digests"])
+    model = Transformer(cfg.model, corpus.subwords.vocab_size).to(cfg.device)
+    model.load_state_dict(checkpoint.average_folders(used, identity["science"], cfg.device))
+    return model.eval(), corpus, cfg
+
+
+def translate(run: RunDir, lines: list[str], err: TextIO | None = None) -> list[str]:
+    """Translate lines of text, in their order.
+
+    Args:
+        run: a trained run.
+        lines: source sentences; an empty one gives an empty line.
+        err: told about progress; None for silence.
+    """
+    model, corpus, cfg = load_model(run)
+    subwords = corpus.subwords
+    wanted = [i for i, line in enumerate(lines) if line.strip()]
+    sources = [np.array([*subwords.encode(lines[i].strip()), EOS]) for i in wanted]
+
+    def progress(done: int, total: int) -> None:
+        if err is not None:
+            print(f"{done}/{total} sentences", file=err)
+
+    translations = [""] * len(lines)
+    for i, hypothesis in zip(
+        wanted, translate_all(model, sources, cfg.decode, cfg.device, on_progress=progress), strict=True
+    ):
+        translations[i] = clean(subwords.decode(hypothesis.ids))
+    return translations
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Translate standard input, line by line, to standard output; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m ablate.translate",
+        description="Translate standard input, a sentence a line, with a trained run.",
+    )
+    parser.add_argument("run", metavar="RUN", help="a run's folder: runs/PRESET/ROW/FINGERPRINT/seedK")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: all cores)")
+    arguments = parser.parse_args(argv)
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    lines = [line.rstrip("\r") for line in sys.stdin.buffer.read().decode("utf-8").removesuffix("\n").split("\n")]
+    try:
+        translations = translate(RunDir(Path(arguments.run)), lines, sys.stderr)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    sys.stdout.buffer.write("".join(f"{text}\n" for text in translations).encode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
