@@ -125,7 +125,8 @@ class Beams:
             log_prob = float(self.log_probs[i, 0])
             hypothesis = Hypothesis(self.prefixes[i, 0].tolist(), log_prob / penalty(length, self.alpha), log_prob)
             self.best[int(self.sentence[i])] = hypothesis
-        return at_limit | (self.best_score >= reachable)
+        done: Tensor = at_limit | (self.best_score >= reachable)
+        return done
 
     def keep(self, sentences: Int[Tensor, "kept"]) -> None:
         """Go on with some of the sentences only."""

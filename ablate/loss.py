@@ -71,8 +71,8 @@ class _SmoothedLoss(torch.autograd.Function):
         grad_hidden = torch.empty_like(hidden) if train else None
         grad_weight = torch.zeros_like(weight) if train else None
         num_rows = 256 if device == "cpu" else 4096  # of logits held at once: what a cache, or a GPU, does best with
-        for rows in torch.arange(len(gold)).split(num_rows):
-            part = slice(int(rows[0]), int(rows[-1]) + 1)
+        for start in range(0, len(gold), num_rows):
+            part = slice(start, start + num_rows)
             logits = F.linear(hidden_cast[part], weight_cast).float()  # (rows, V)
             gold_ids = gold[part, None]
             gold_logits, largest = logits.gather(1, gold_ids), logits.amax(1, keepdim=True)

@@ -1,5 +1,7 @@
 """The learning rate: linear warm-up, then the inverse square root of the step."""
 
+import math
+
 
 def learning_rate(step: int, d_model: int, warmup_steps: int, lr_scale: float = 1.0) -> float:
     """Give the learning rate of one update (section 5.3, equation 3).
@@ -18,4 +20,4 @@ def learning_rate(step: int, d_model: int, warmup_steps: int, lr_scale: float = 
     """
     if step < 1:
         raise ValueError(f"step={step}: updates count from 1")
-    return lr_scale * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
+    return lr_scale * math.pow(d_model, -0.5) * min(math.pow(step, -0.5), step * math.pow(warmup_steps, -1.5))

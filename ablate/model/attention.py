@@ -51,7 +51,7 @@ def attend(
 
 def split_heads(x: Float[Tensor, "B T width"], num_heads: int) -> Float[Tensor, "B h T d"]:
     """View the last axis as heads of equal width, and put the heads before the positions."""
-    return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+    return x.view(*x.shape[:2], num_heads, -1).transpose(1, 2)
 
 
 def xavier_uniform(weight: Float[Tensor, "rows d_in"], parts: list[int]) -> None:
@@ -61,7 +61,7 @@ def xavier_uniform(weight: Float[Tensor, "rows d_in"], parts: list[int]) -> None
         weight: the matrix; its rows are the outputs.
         parts: how many rows belong together; one part for the fans of the whole, as in the authors' program.
     """
-    for part in weight.split(parts):
+    for part in torch.split(weight, parts):
         nn.init.xavier_uniform_(part)
 
 

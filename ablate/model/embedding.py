@@ -55,6 +55,8 @@ def dropout(x: Float[Tensor, "*axes"], p: float, training: bool) -> Float[Tensor
 class Positions(nn.Module):
     """The vectors added to the embeddings: sinusoids without limit, or a learned table of `max_positions` rows."""
 
+    table: Tensor  # (positions, d_model); a parameter if learned
+
     def __init__(self, model: ModelConfig) -> None:
         super().__init__()
         self.layout = model.sinusoid_layout

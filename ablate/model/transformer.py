@@ -4,6 +4,7 @@ Axes: B batch, S source length, T target length, h heads, V vocabulary, N rows b
 """
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -147,8 +148,9 @@ class Transformer(nn.Module):
         self.src_positions = Positions(model)
         # Learned positions differ between the two sides, as in Gehring et al. 2017, whom section 3.5 cites.
         self.tgt_positions = Positions(model)
-        self.encoder = nn.ModuleList(EncoderLayer(model) for _ in range(model.num_layers))
-        self.decoder = nn.ModuleList(DecoderLayer(model) for _ in range(model.num_layers))
+        encoder = nn.ModuleList(EncoderLayer(model) for _ in range(model.num_layers))
+        decoder = nn.ModuleList(DecoderLayer(model) for _ in range(model.num_layers))
+        self.encoder, self.decoder = cast(list[EncoderLayer], encoder), cast(list[DecoderLayer], decoder)
         for name, module in self.named_modules():
             if isinstance(module, nn.Linear):
                 if not name.endswith((".qkv", ".kv")):  # fused matrices initialise themselves
@@ -175,7 +177,7 @@ class Transformer(nn.Module):
     def encode(self, src: Int[Tensor, "B S"]) -> Float[Tensor, "B S d_model"]:
         """Encode source ids, padded at the end, into the memory that the decoder attends to."""
         mask = self.padding_mask(src)
-        x = self.embedding(src) + self.src_positions(0, src.shape[1])
+        x: Tensor = self.embedding(src) + self.src_positions(0, src.shape[1])
         x = dropout(x, self.dropout, self.training)
         for layer in self.encoder:
             x = layer(x, mask)
@@ -195,7 +197,7 @@ class Transformer(nn.Module):
         """
         memory, mask = self.encode(src), self.padding_mask(src)
         shifted = F.pad(tgt[:, :-1], (1, 0), value=self.first_id)
-        x = self.embedding(shifted) + self.tgt_positions(0, tgt.shape[1])
+        x: Tensor = self.embedding(shifted) + self.tgt_positions(0, tgt.shape[1])
         x = dropout(x, self.dropout, self.training)
         for layer in self.decoder:
             x = layer(x, memory, mask)
@@ -203,7 +205,8 @@ class Transformer(nn.Module):
 
     def logits(self, hidden: Float[Tensor, "*axes d_model"]) -> Float[Tensor, "*axes V"]:
         """Score the vocabulary with the embedding matrix; no bias (section 3.4)."""
-        return F.linear(hidden, self.embedding.weight)
+        logits: Tensor = F.linear(hidden, self.embedding.weight)
+        return logits
 
     def start(self, src: Int[Tensor, "B S"]) -> DecoderState:
         """Encode, and project the memory for every decoder layer: what decoding one position at a time needs."""
