@@ -5,7 +5,7 @@ Axes: B sentences still searched, k beam, N = B · k rows, sentence by sentence,
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -13,13 +13,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ablate.config import DecodeConfig
-from ablate.model.transformer import Transformer
 
 
 class Stopped(Exception):
     """`should_stop` said so."""
 
 
+@runtime_checkable
 class State(Protocol):
     """What a model keeps between steps: N rows, the same number for each of its sentences."""
 
@@ -27,12 +27,14 @@ class State(Protocol):
         """Let row i continue what row `rows[i]` was; keep only the sentences named, all if None."""
 
 
+@runtime_checkable
 class Model(Protocol):
     """What the search asks of a model; `Transformer` answers it."""
 
     pad_id: int
     eos_id: int
     first_id: int  # what the decoder reads first
+    training: bool  # must be False: dropout would be on
 
     def check_length(self, longest: int) -> None:
         """Raise if sequences of `longest` subwords are too long for the model."""
@@ -163,9 +165,12 @@ def beam_search(
         One hypothesis per sentence, in the order of `src`.
 
     Raises:
+        ValueError: if the model is in training mode.
         PositionError: before anything is computed, if the model's learned positions are too few.
         Stopped: when `should_stop` says so.
     """
+    if model.training:
+        raise ValueError("training=True: put the model in evaluation mode, dropout would change its translations")
     beams = Beams((src != model.pad_id).sum(1), beam_size, length_penalty, max_extra)
     model.check_length(max(src.shape[1], int(beams.max_length.max())))
     state: State = model.start(src)
@@ -189,7 +194,7 @@ def beam_search(
 
 
 def translate_all(
-    model: Transformer,
+    model: Model,
     sentences: Sequence[np.ndarray],
     decode: DecodeConfig,
     device: str | torch.device,
@@ -199,7 +204,7 @@ def translate_all(
     """Translate sentences in batches of similar length, longest first, and give the results in the order of the input.
 
     Args:
-        model: is left in the mode (training or not) it came in.
+        model: as `beam_search`.
         sentences: source ids with EOS.
         decode: beam search's settings, and how many sentences at once.
         device: where the model is.
@@ -212,19 +217,14 @@ def translate_all(
     """
     order = sorted(range(len(sentences)), key=lambda i: -len(sentences[i]))
     found: dict[int, Hypothesis] = {}
-    was_training = model.training
-    model.eval()
-    try:
-        for start in range(0, len(order), decode.batch_sentences):
-            chosen = order[start : start + decode.batch_sentences]
-            src = torch.full((len(chosen), len(sentences[chosen[0]])), model.pad_id)
-            for row, i in enumerate(chosen):
-                src[row, : len(sentences[i])] = torch.from_numpy(sentences[i])
-            best = beam_search(
-                model, src.to(device), decode.beam_size, decode.length_penalty, decode.max_extra, should_stop
-            )
-            found |= dict(zip(chosen, best, strict=True))
-            on_progress(len(found), len(sentences))
-    finally:
-        model.train(was_training)
+    for start in range(0, len(order), decode.batch_sentences):
+        chosen = order[start : start + decode.batch_sentences]
+        src = torch.full((len(chosen), len(sentences[chosen[0]])), model.pad_id)
+        for row, i in enumerate(chosen):
+            src[row, : len(sentences[i])] = torch.from_numpy(sentences[i])
+        best = beam_search(
+            model, src.to(device), decode.beam_size, decode.length_penalty, decode.max_extra, should_stop
+        )
+        found |= dict(zip(chosen, best, strict=True))
+        on_progress(len(found), len(sentences))
     return [found[i] for i in range(len(sentences))]

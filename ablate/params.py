@@ -6,7 +6,7 @@ from ablate.config import ModelConfig, OptimConfig
 
 PAPER_ROWS = 40_960  # of the embedding matrix in the authors' program; the real BPE vocabulary is about 37,000
 PAPER_TARGET_SPACES = 32  # rows of width d_model that the authors' program also holds
-MEAN_LENGTH = 20  # subwords of a sentence, where only the cost of attention depends on it
+MEAN_LENGTH = 20.0  # subwords of a sentence, where only the cost of attention depends on it
 
 
 def attention_weights(model: ModelConfig) -> int:
