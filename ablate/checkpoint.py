@@ -1,9 +1,9 @@
 """Checkpoints of a run: whole or not there, safe to load, refused under another configuration, averaged once."""
 
+import hashlib
 import os
 import re
 import shutil
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,29 +11,40 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ablate.config import NOT_SAID, ConfigError, diff
-from ablate.config import fingerprint as hash_science
+from ablate.config import NOT_SAID, ConfigError, refuse_change
 from ablate.rundir import read_json, sync_folder, write_json
 
 State = dict[str, Any]  # "model", "optimizer": state dicts; "progress": plain numbers, strings, lists
 NAME = re.compile(r"step-(\d{6,})")
 
 
+class Damaged(RuntimeError):
+    """A checkpoint whose files are not what was written."""
+
+
 def folders(checkpoints: Path) -> list[Path]:
     """List the complete checkpoints, oldest first."""
-    found = [path for path in checkpoints.glob("step-*") if NAME.fullmatch(path.name)]
-    return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
+    return sorted((path for path in checkpoints.glob("step-*") if NAME.fullmatch(path.name)), key=step_of)
 
 
-def save(checkpoints: Path, step: int, state: State, science: dict[str, Any], keep: int) -> Path:
+def step_of(folder: Path) -> int:
+    """Read off a checkpoint's name how many updates it has seen."""
+    return int(folder.name.removeprefix("step-"))
+
+
+def save(checkpoints: Path, step: int, state: State, science: dict[str, Any], keep: int, every: int) -> Path:
     """Write one checkpoint so that it is complete on the disk or not there at all, then delete the oldest.
+
+    It stays beside the newest `keep` - 1 of the regular ones, those at multiples of `every`. One in between, where the
+    run was stopped, goes with the next save: what is averaged in the end does not depend on interruptions.
 
     Args:
         checkpoints: the run's folder of checkpoints.
         step: updates done.
         state: what `load` will give back; tensors, numbers, strings, lists and dictionaries only.
         science: the run's science, stored so that another configuration cannot resume from it.
-        keep: how many of the newest stay.
+        keep: how many of the newest stay, at least 1.
+        every: updates between two regular checkpoints.
     """
     final = checkpoints / f"step-{step:06d}"
     aside = checkpoints / f".{final.name}.{os.getpid()}"
@@ -43,14 +54,23 @@ def save(checkpoints: Path, step: int, state: State, science: dict[str, Any], ke
         torch.save(state, file)
         file.flush()
         os.fsync(file.fileno())
-    write_json(aside / "science.json", science)
+    write_json(aside / "manifest.json", {"sha256": digest(aside / "state.pt"), "science": science})
     if final.exists():  # of an earlier attempt; bit-identical, but perhaps damaged: that is why we are here again
-        shutil.rmtree(final)
+        discard(final)
     os.replace(aside, final)
     sync_folder(checkpoints)
-    for old in folders(checkpoints)[:-keep]:
-        shutil.rmtree(old)
+    others = [path for path in folders(checkpoints) if path != final]
+    regular = [path for path in others if step_of(path) % every == 0]
+    for old in set(others) - set(regular[max(0, len(regular) - (keep - 1)) :]):
+        discard(old)
     return final
+
+
+def discard(folder: Path) -> None:
+    """Delete a checkpoint; killed midway, it leaves something for `sweep`, never half a checkpoint."""
+    hidden = folder.with_name(f".{folder.name}.old")
+    os.replace(folder, hidden)
+    shutil.rmtree(hidden)
 
 
 def sweep(checkpoints: Path) -> None:
@@ -63,21 +83,25 @@ def load(folder: Path, science: dict[str, Any], device: str = "cpu") -> State:
     """Read one checkpoint for a run of this science.
 
     Raises:
+        Damaged: if its files are not what was written.
         ConfigError: if it was written under another science: both fingerprints and the keys that differ.
-        OSError, RuntimeError, zipfile.BadZipFile: if its files are damaged.
     """
-    written = read_json(folder / "science.json")
-    if written is None:
-        raise OSError(f"{folder}/science.json is missing")
-    if changed := diff(written, science):
-        keys = "; ".join(f"{key}: {was!r} then, {now!r} now" for key, (was, now) in changed.items())
-        raise ConfigError(
-            "checkpoint",
-            str(folder),
-            f"was written under fingerprint {hash_science(written)}, this run is {hash_science(science)}: {keys}",
-        )
+    try:
+        manifest = read_json(folder / "manifest.json")
+        whole = manifest is not None and manifest["sha256"] == digest(folder / "state.pt")
+    except (OSError, ValueError, KeyError) as err:
+        raise Damaged(f"checkpoint {folder.name} cannot be read ({type(err).__name__}: {err})") from err
+    if not whole:  # torch.load alone would not notice a flipped bit
+        raise Damaged(f"checkpoint {folder.name} is not as it was written: state.pt and manifest.json disagree")
+    refuse_change(f"checkpoint {folder}", manifest["science"], science)
     state: State = torch.load(folder / "state.pt", map_location=device, weights_only=True)
     return state
+
+
+def digest(path: Path) -> str:
+    """Give the SHA-256 of a file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def newest(
@@ -91,8 +115,8 @@ def newest(
     for folder in reversed(folders(checkpoints)):
         try:
             return load(folder, science, device)
-        except (OSError, RuntimeError, EOFError, zipfile.BadZipFile) as err:
-            say(f"checkpoint {folder.name} is damaged ({type(err).__name__}: {err}); trying the one before it")
+        except Damaged as err:
+            say(f"{err}; trying the one before it")
     return None
 
 
@@ -134,6 +158,7 @@ def average_folders(paths: list[Path], science: dict[str, Any], device: str = "c
 
     Raises:
         ConfigError: if one is listed twice (it would count twice), or as `load`.
+        Damaged: as `load`.
     """
     resolved = [path.resolve() for path in paths]
     twice = sorted({path.name for path in resolved if resolved.count(path) > 1})

@@ -369,6 +369,21 @@ def diff(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, tuple[Any, A
     return {key: (ours.get(key), theirs.get(key)) for key in keys if ours.get(key) != theirs.get(key)}
 
 
+def refuse_change(where: str, planned: dict[str, Any], present: dict[str, Any]) -> None:
+    """Make sure that what was written under one science is used under the same.
+
+    Raises:
+        ConfigError: with both fingerprints and the keys that differ.
+    """
+    if changed := diff(planned, present):
+        keys = "; ".join(f"{key}: {was!r} then, {now!r} now" for key, (was, now) in changed.items())
+        raise ConfigError(
+            where,
+            NOT_SAID,
+            f"was made under fingerprint {fingerprint(planned)}, this is {fingerprint(present)}: {keys}",
+        )
+
+
 def to_yaml(cfg: Config) -> str:
     """Write a configuration as YAML, every field in it."""
     return OmegaConf.to_yaml(OmegaConf.structured(cfg))

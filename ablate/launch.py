@@ -17,7 +17,7 @@ from rich.live import Live
 from ablate import config, record
 from ablate.config import ClusterConfig
 from ablate.plan import PlannedRun
-from ablate.rundir import RunDir, write_json
+from ablate.rundir import RunDir, write_json, write_text
 from ablate.status import RunState, duration, number, read_state, render
 
 DONE, HELD, STOPPED = 0, 3, 75  # exit codes of `ablate.worker`
@@ -106,6 +106,7 @@ def launch(runs: dict[tuple[str, int], RunDir], workers: int, threads: int, cons
             for run, worker in list(going.items()):
                 if worker.poll() is not None:
                     ended[run] = going.pop(run).returncode
+                    note_crash(run, ended[run])
             show()
             time.sleep(POLL_S)
         show()
@@ -115,6 +116,12 @@ def launch(runs: dict[tuple[str, int], RunDir], workers: int, threads: int, cons
         code = ended.get(run, STOPPED)
         kinds.get(code, outcome.stopped if code < 0 and not run.error.exists() else outcome.failed).append(run)
     return outcome
+
+
+def note_crash(run: RunDir, code: int) -> None:
+    """Mark a run as failed whose worker ended in an error before it could say so itself, such as a broken import."""
+    if code > 0 and code not in (HELD, STOPPED) and not run.error.exists():
+        write_text(run.error, f"the worker ended with exit code {code}; see {run.log}\n")
 
 
 @contextmanager

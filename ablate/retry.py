@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
         console.print(f"no failed runs under {arguments.runs}")
         return 0
     cluster = next(iter(failed.values())).cluster
-    runs = {(f"{cfg.preset}/{cfg.row.name}", cfg.seed): run for run, cfg in failed.items()}
+    runs = {(f"{cfg.preset}/{cfg.row.name} ({run.path.parent.name})", cfg.seed): run for run, cfg in failed.items()}
     outcome = launch(runs, num_workers(cluster), cluster.threads, console)
     return 0 if len(outcome.done) == len(failed) else 1
 

@@ -2,21 +2,24 @@
 
 import os
 import sys
+import time
 from collections.abc import Callable
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from ablate import __version__, table
-from ablate.compose import explain, root
+from ablate.compose import COMPOSE_ERRORS, explain, root
 from ablate.launch import Outcome, freeze, launch, num_workers
 from ablate.plan import Plan, describe, plan_from
+from ablate.status import read_state
 
+SETTLE_S = 10.0  # the workers of a launcher that was killed stop at their next update
 STOPPED = 75  # exit code: not finished, nothing wrong; the same command continues
+
+WANTS_TRACE = "HYDRA_FULL_ERROR" in os.environ  # tracebacks instead of one line
 
 exit_codes: list[int] = []  # one per job: -m runs several in one process
 
@@ -33,6 +36,7 @@ def do(overrides: list[str], plan_only: bool, say: Callable[[str], None], consol
     if plan_only:
         return 0
     outcome = None
+    settle(plan)
     if plan.to_run:
         # Longest first, so that the workers end together.
         rest = sorted(plan.to_run, key=plan.hours, reverse=True)
@@ -45,13 +49,24 @@ def do(overrides: list[str], plan_only: bool, say: Callable[[str], None], consol
     return conclude(plan, outcome, say)
 
 
+def settle(plan: Plan) -> None:
+    """Wait a moment for runs that others hold: the workers of a killed launcher are about to let go of theirs."""
+    deadline = time.monotonic() + SETTLE_S
+    held = [planned for planned in plan.runs if planned.state.name == "running"]
+    while held and time.monotonic() < deadline:
+        time.sleep(0.2)
+        for planned in held:
+            planned.state = read_state(planned.run)
+        held = [planned for planned in held if planned.state.name == "running"]
+
+
 def conclude(plan: Plan, outcome: Outcome | None, say: Callable[[str], None]) -> int:
     """Say what is missing from the table and what to do about it; gives the exit code."""
     unfinished = [planned for planned in plan.runs if planned.state.name != "done"]
     for planned in unfinished:
-        say(f"{planned.rows[0]} seed {planned.cfg.seed}: {planned.state.words}; {planned.run.path}")
-    for run in outcome.held if outcome else ():
-        say(f"{run.path}: not started here, {run.lock.read_text('utf-8').strip()} has it")
+        taken = planned.state.name == "running"
+        by = f", not started here: {planned.run.lock.read_text('utf-8').strip()} has it" if taken else ""
+        say(f"{planned.rows[0]} seed {planned.cfg.seed}: {planned.state.words}{by}; {planned.run.path}")
     failed = [planned for planned in unfinished if planned.state.name == "failed"]
     if failed:
         say("Failed runs are not repeated by themselves: python -m ablate.retry --failed")
@@ -70,22 +85,31 @@ def job(cfg: DictConfig) -> None:
     def say(text: str) -> None:
         console.print(text, markup=False, soft_wrap=True)
 
-    exit_codes.append(do(list(HydraConfig.get().overrides.task), bool(cfg.plan_only), say, console))
+    try:
+        exit_codes.append(do(list(HydraConfig.get().overrides.task), bool(cfg.plan_only), say, console))
+    except ValueError as err:
+        if WANTS_TRACE:
+            raise
+        exit_codes.append(refuse(err))
 
 
 def main() -> int:
     """Run the command; a setting that is wrong ends it before anything starts, in one line."""
-    wants_trace = "HYDRA_FULL_ERROR" in os.environ
     os.environ["HYDRA_FULL_ERROR"] = "1"  # hands us Hydra's errors, so that they can name the nearest valid field
+    exit_codes.clear()
     try:
         job()
-    except (HydraException, OmegaConfBaseException, ValueError) as err:
-        if wants_trace:
+    except COMPOSE_ERRORS as err:
+        if WANTS_TRACE:
             raise
-        mended = explain(err) if isinstance(err, HydraException | OmegaConfBaseException) else err
-        print(f"error: {mended}", file=sys.stderr)
-        return 2
+        return refuse(explain(err))
     return max(exit_codes, default=0)
+
+
+def refuse(err: ValueError) -> int:
+    """Say what is wrong with what was asked for; gives the exit code."""
+    print(f"error: {err}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Train one run: the loop, its numbers, its checkpoints, and the exact way back into it."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -25,7 +26,7 @@ HEARTBEAT_S = 1.0  # at most one sign of life a second
 
 
 class NonFiniteLoss(RuntimeError):
-    """The loss is NaN or infinite; the message names the update and its batches."""
+    """A loss or its gradient is NaN or infinite; the message names the update and its last batch."""
 
 
 @dataclass
@@ -221,12 +222,16 @@ class Trainer:
         if not self.unread:
             return
         sums = torch.stack([torch.stack([u.loss_sum, u.nll_sum, u.num_tokens]) for _, _, u in self.unread]).cpu()
+        norms = [p.grad.norm() for p in self.model.parameters() if p.grad is not None]
+        gradient_norm = float(torch.stack(norms).norm())  # of the last update
         finite = torch.isfinite(sums[:, 0])
-        if not bool(finite.all()):
-            step, (epoch, position), _ = self.unread[int(torch.nonzero(~finite)[0])]
+        if not (finite.all() and math.isfinite(gradient_norm)):
+            first = -1 if finite.all() else int(torch.nonzero(~finite)[0])
+            what = f"the gradient's norm is {gradient_norm}" if finite.all() else f"the loss is {float(sums[first, 0])}"
+            step, (epoch, position), _ = self.unread[first]
             raise NonFiniteLoss(
-                f"loss is {sums[int(torch.nonzero(~finite)[0]), 0].item()} at update {step}, epoch {epoch}, batch "
-                f"{position}; a lower optim.lr_scale or a longer optim.warmup_steps may help"
+                f"{what} at update {step}, epoch {epoch}, batch {position}; "
+                "a lower optim.lr_scale or a longer optim.warmup_steps may help"
             )
         now = time.monotonic()
         window_s = now - self.window_start_s
@@ -237,7 +242,6 @@ class Trainer:
         if log:
             tokens = float(sums[:, 2].sum())
             src_tokens = sum(u.src_tokens for _, _, u in self.unread)
-            norms = [p.grad.norm() for p in self.model.parameters() if p.grad is not None]
             self.rates = {
                 "tgt_tokens_per_s": tokens / window_s,
                 "src_tgt_tokens_per_s": (tokens + src_tokens) / window_s,
@@ -248,7 +252,7 @@ class Trainer:
                 loss=float(sums[:, 0].sum()) / tokens,
                 nll=float(sums[:, 1].sum()) / tokens,
                 learning_rate=self.optimizer.param_groups[0]["lr"],
-                gradient_norm=float(torch.stack(norms).norm()),
+                gradient_norm=gradient_norm,
                 epoch=progress.epoch,
                 **self.rates,
             )
@@ -272,7 +276,8 @@ class Trainer:
             "optimizer": self.optimizer.state_dict(),
             "progress": asdict(self.progress),
         }
-        checkpoint.save(self.checkpoints, self.progress.step, state, self.science, self.cfg.keep_checkpoints)
+        keep, every = self.cfg.keep_checkpoints, self.cfg.optim.checkpoint_every_steps
+        checkpoint.save(self.checkpoints, self.progress.step, state, self.science, keep, every)
         self.window_start_s = time.monotonic()
 
     def beat(self) -> None:

@@ -14,6 +14,7 @@ from ablate.data.subword import EOS
 from ablate.decode import translate_all
 from ablate.evaluate import clean
 from ablate.model.transformer import Transformer
+from ablate.device import resolve_device
 from ablate.rundir import RunDir, read_json
 
 
@@ -21,10 +22,15 @@ class NoModel(ValueError):
     """A folder without a trained run in it."""
 
 
-def load_model(run: RunDir) -> tuple[Transformer, corpora.Corpus, config.Config]:
+def load_model(run: RunDir, device: str | None) -> tuple[Transformer, corpora.Corpus, config.Config]:
     """Load a run's model from its checkpoints: the last, or the mean its configuration asks for.
 
+    Args:
+        run: a run with at least one checkpoint.
+        device: auto, cpu, cuda or mps; None: the run's own.
+
     Raises:
+        ConfigError: if the device is not there.
         NoModel: if the folder is not a run's, or it has no checkpoint yet.
         CorpusError: if the prepared corpus is no longer there.
     """
@@ -32,6 +38,7 @@ def load_model(run: RunDir) -> tuple[Transformer, corpora.Corpus, config.Config]
     if identity is None:
         raise NoModel(f"RUN={str(run.path)!r}: no such run; give a folder runs/PRESET/ROW/FINGERPRINT/seedK")
     cfg = config.load(run.config)
+    cfg.device = resolve_device(device or cfg.device)
     used = checkpoint.folders(run.checkpoints)[-cfg.decode.average_checkpoints :]
     if not used:
         raise NoModel(f"RUN={str(run.path)!r}: has no checkpoint yet")
@@ -41,15 +48,18 @@ def load_model(run: RunDir) -> tuple[Transformer, corpora.Corpus, config.Config]
     return model.eval(), corpus, cfg
 
 
-def translate(run: RunDir, lines: list[str], err: TextIO | None = None) -> list[str]:
+def translate(run: RunDir, lines: list[str], err: TextIO | None = None, device: str | None = None) -> list[str]:
     """Translate lines of text, in their order.
 
     Args:
         run: a trained run.
         lines: source sentences; an empty one gives an empty line.
         err: told about progress; None for silence.
+        device: see `load_model`.
     """
-    model, corpus, cfg = load_model(run)
+    model, corpus, cfg = load_model(run, device)
+    if err is not None and not run.record.exists():
+        print(f"note: the run is not finished; this is its newest checkpoint of {run.checkpoints}", file=err)
     subwords = corpus.subwords
     wanted = [i for i, line in enumerate(lines) if line.strip()]
     sources = [np.array([*subwords.encode(lines[i].strip()), EOS]) for i in wanted]
@@ -74,12 +84,16 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("run", metavar="RUN", help="a run's folder: runs/PRESET/ROW/FINGERPRINT/seedK")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: all cores)")
+    parser.add_argument("--device", help="auto, cpu, cuda or mps (default: the run's)")
     arguments = parser.parse_args(argv)
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    lines = [line.rstrip("\r") for line in sys.stdin.buffer.read().decode("utf-8").removesuffix("\n").split("\n")]
     try:
-        translations = translate(RunDir(Path(arguments.run)), lines, sys.stderr)
+        text = sys.stdin.buffer.read().decode("utf-8-sig")
+        lines = [line.removesuffix("\r") for line in text.split("\n")]
+        if not lines[-1]:  # what follows the last line's end is no line
+            lines.pop()
+        translations = translate(RunDir(Path(arguments.run)), lines, sys.stderr, arguments.device)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

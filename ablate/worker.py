@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # torch is imported once the run is ours, so that losing a ra
     from ablate.train import Progress
 
 DONE, FAILED, HELD, STOPPED = 0, 1, 3, 75
-LOCK_PATIENCE_S = 10  # a killed parent's worker needs a moment to write its checkpoint and let go
+LOCK_PATIENCE_S = 2  # whoever only looks whether a run is taken holds its lock for a moment
 
 
 class StopFlag:
@@ -83,6 +83,8 @@ def take(run: RunDir, stop: StopFlag) -> int:
             with lock(run.lock):
                 return do(run, stop)
         except Held as err:
+            if stop():
+                return STOPPED
             if time.monotonic() > deadline:
                 say(f"not started: {err} has this run")
                 return HELD
@@ -120,12 +122,14 @@ def execute(run: RunDir, cfg: Config, stop: StopFlag) -> None:
 
     torch.set_num_threads(cfg.cluster.threads)
     identity = read_json(run.identity)
+    science = identity["science"]
+    config.refuse_change(str(run.config), science, config.science(cfg, identity["digests"]))
     attempts = read_json(run.provenance) or []
-    attempts.append(record.attempt(identity["code"], describe_device(cfg.device), cfg.cluster.threads))
+    code = attempts[-1]["code"] if attempts else identity["code"]  # a resumed run shall not change it either
+    attempts.append(record.attempt(code, describe_device(cfg.device), cfg.cluster.threads))
     write_json(run.provenance, attempts)
     if attempts[-1]["code_changed"]:
-        say(f"the code is not the one this run was planned with ({identity['code']} then, {attempts[-1]['code']} now)")
-    science = identity["science"]
+        say(f"the code is not the one this run was planned with ({code} then, {attempts[-1]['code']} now)")
     corpus = corpora.reopen(Path(identity["corpus"]), identity["digests"])
     train_set, dev_set = corpus.split("train"), corpus.split("dev")
 
@@ -207,7 +211,7 @@ def evaluate(
         },
         "checkpoint": {
             "rule": "last" if len(used) == 1 else f"mean of the last {len(used)}",
-            "steps": [int(path.name.removeprefix("step-")) for path in used],
+            "steps": [checkpoint.step_of(path) for path in used],
         },
         "evaluate_s": time.monotonic() - start_s,
     }
