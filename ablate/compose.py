@@ -19,10 +19,13 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from ablate.config import DATA_KINDS, NOT_SAID, Config, ConfigError, check, from_dict, nearest
 
 PACKAGE = Path(__file__).resolve().parent
+ROOTS = ("conf", "sweeps")
+COMPOSE_ERRORS = (HydraException, OmegaConfBaseException, YAMLError)  # what `explain` explains
 
 
 def root(name: str) -> Path:
@@ -79,7 +82,7 @@ def compose(overrides: list[str], config_dir: str | None = None) -> Config:
     with session(config_dir):
         try:
             tree = hydra_compose("config", overrides)
-        except (HydraException, OmegaConfBaseException) as err:
+        except COMPOSE_ERRORS as err:
             raise explain(err) from err
     cfg = typed(tree)
     cfg.row.name = row
@@ -103,9 +106,19 @@ def explain(err: Exception) -> ConfigError:
     text = f"{err}\n{err.__cause__ or ''}"
     source = next(iter(re.findall(r"(?:In|Error merging) '((?:row|sweep|preset|model|data)/[^']+)'", text)), "")
     available = re.findall(r"^\t(\w[\w.-]*)$", text.partition("Available options")[2], re.MULTILINE)
-    if match := re.search(r"Could not find '(\w+)/([^']+)'", text):
+    if match := re.search(r"Could not (?:find|load) '(\w+)/([^']+)'", text):
         group, name = match.groups()
-        return ConfigError(group, name, nearest(name, available), "" if source == f"{group}/{name}" else source)
+        # In a list of names Hydra does not say which there are.
+        valid = available or sorted(path.stem for part in ROOTS for path in (root(part) / group).glob("*.yaml"))
+        return ConfigError(group, name, nearest(name, valid), "" if source == f"{group}/{name}" else source)
+    if match := re.search(r"Ambiguous value for argument '\+*(\w+)=([^']+)'", text):
+        group, names = match.groups()
+        several = "one run has one row" if group == "row" else f"for all of them together say '+{group}=[{names}]'"
+        return ConfigError(group, names, f"{several}; for one after the other, -m +{group}={names}")
+    if match := re.search(r"Could not override '(\w+)'\.[^\n]*\n[^\n]*use (\S+)", text):
+        return ConfigError(match[1], NOT_SAID, f"nothing is chosen by itself; say {match[2]}")
+    if match := re.search(r"Multiple values for (\w+)\.", text):
+        return ConfigError(match[1], NOT_SAID, "is given twice; only '+sweep=[…,…]' takes several")
     if match := re.search(r"You must specify '(\w+)'", text):
         return ConfigError(match[1], NOT_SAID, f"choose one with {match[1]}=NAME: " + ", ".join(available))
     if match := re.search(r"Key '([^']+)' (?:is )?not in[^\n]*(?:\n\s*full_key: (\S+))?", text):
@@ -113,6 +126,8 @@ def explain(err: Exception) -> ConfigError:
         return ConfigError(key, NOT_SAID, "no such field; " + nearest(match[1], fields_beside(key)), source)
     if match := re.search(r"(Value .*)\n\s*full_key: (\S+)", text):
         return ConfigError(match[2], NOT_SAID, match[1], source)
+    if match := re.search(r"Missing mandatory value: [^\n]*\n\s*full_key: (\S+)", text):
+        return ConfigError(match[1], NOT_SAID, "has no value", source)
     return ConfigError("configuration", NOT_SAID, str(err), source)
 
 

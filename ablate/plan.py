@@ -5,21 +5,18 @@ other settings never passes for the row.
 """
 
 import dataclasses
-import os
 import platform
 import re
-import shutil
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ablate.compose import compose
-from ablate.config import Config, ConfigError, diff, fingerprint, scaled, science
+from ablate.config import NOT_SAID, Config, ConfigError, check, diff, fingerprint, scaled, science
 from ablate.data import corpus as corpora
+from ablate.device import resolve_device
 from ablate.params import count_parameters, params_paper, run_flops
 from ablate.rundir import RunDir, read_json
 from ablate.status import RunState, read_state
@@ -76,9 +73,9 @@ class Plan:
         return planned.flops / self.flops_per_s / 3600
 
 
-NOT_SETTINGS = (  # what names, places or watches a row's runs, and cannot change what they are
-    ["preset", "seeds", "plan_only", "runs_dir", "device", "tracking", "cluster", "keep_checkpoints", "log_every_steps"]
-)
+# What names, places or watches a row's runs, and cannot change what they are.
+NOT_SETTINGS = ("preset", "seeds", "plan_only", "runs_dir", "device", "tracking", "cluster")
+NOT_SETTINGS += ("keep_checkpoints", "log_every_steps")
 
 
 def plan_from(overrides: list[str], prepare: bool, say: Callable[[str], None] = print) -> Plan:
@@ -90,25 +87,51 @@ def plan_from(overrides: list[str], prepare: bool, say: Callable[[str], None] = 
         say: told about the corpus.
 
     Raises:
-        ConfigError: as `compose` and `make_plan`, or if both a row and a sweep are named.
+        ConfigError: as `compose` and `resolved`, for a device that is not there, rows of different corpora, and both a
+            row and a sweep. Nothing has been fetched or written then.
     """
     asked = compose(overrides)
     named = [text.partition("=")[2] for text in overrides if text.startswith("+row=")]
+    if without_effect := [text for text in overrides if re.match(r"\+*(seed|row\.name)=", text)]:
+        raise ConfigError(
+            without_effect[0], NOT_SAID, "is the plan's to set; seeds=3 gives seeds 1 to 3, +row=NAME another row"
+        )
     if named and asked.sweep:
         raise ConfigError("row", named[0], "cannot go with a sweep; +sweep='[...]' takes several sweeps")
     rows = named or ["base"]
     if asked.sweep:
         rows = list(dict.fromkeys(["base", *(row for sweep in asked.sweep.values() for row in sweep.rows)]))
     settings = [text for text in overrides if not text.startswith(("+row=", "+sweep="))]
-    configs = {row: compose([*settings, f"+row={row}"]) for row in rows}
+    device = resolve_device(asked.device)
+    composed = {row: compose([*settings, f"+row={row}"]) for row in rows}
+    configs = {row: resolved(cfg, device) for row, cfg in composed.items()}
     plain_settings = [text for text in settings if re.split(r"[=.]", text.lstrip("+~"))[0] in NOT_SETTINGS]
-    plain = configs if plain_settings == settings else compose_plain(rows, settings, plain_settings)
+    plain = configs
+    if plain_settings != settings:
+        composed = compose_plain(rows, settings, plain_settings)
+        plain = {row: resolved(cfg, device) for row, cfg in composed.items()}
     data = configs[rows[0]].data
-    if prepare:
-        corpus: corpora.Corpus | None = corpora.prepare(data, say)
-    else:
-        corpus = corpora.find(data)
+    for row, cfg in configs.items():
+        if cfg.data != data:
+            raise ConfigError("row", row, f"has another corpus (data.*) than {rows[0]}: one table has one corpus")
+    # Only now, with every row known to be valid, may a corpus be fetched.
+    corpus = corpora.prepare(data, say) if prepare else corpora.find(data)
     return make_plan(configs, plain, corpus, asked.seeds)
+
+
+def resolved(cfg: Config, device: str) -> Config:
+    """Apply the preset's scale and settle what "auto" means on this machine, for the device and the precision.
+
+    Raises:
+        ConfigError: if the row does not fit the preset or the device.
+    """
+    precision = ("bf16" if device == "cuda" else "fp32") if cfg.precision == "auto" else cfg.precision
+    try:
+        done = dataclasses.replace(scaled(cfg), device=device, precision=precision)
+        check(done)
+    except ConfigError as err:
+        raise ConfigError("row", cfg.row.name, f"does not fit preset {cfg.preset} here: {err}") from err
+    return done
 
 
 def compose_plain(rows: list[str], settings: list[str], plain_settings: list[str]) -> dict[str, Config]:
@@ -131,51 +154,39 @@ def make_plan(
     """Plan the runs for these rows.
 
     Args:
-        rows: each row's composed configuration in the paper's units, with the user's settings on top; in order.
+        rows: each row's `resolved` configuration, with the user's settings on top; in order.
         plain: the same without the user's settings: what the row is.
         corpus: prepared; None if it is not.
         seeds: runs per row.
-
-    Raises:
-        ConfigError: if a row cannot be scaled to the preset, or the device is not there.
     """
     first = next(iter(rows.values()))
     digests = corpus.digests if corpus else {}
-    device = resolve_device(first.device)
-    precision = ("bf16" if device == "cuda" else "fp32") if first.precision == "auto" else first.precision
     root = Path(first.runs_dir).absolute()
     by_identity: dict[tuple[str, int], PlannedRun] = {}
     planned_rows: dict[str, list[PlannedRun]] = {}
-    configs: dict[str, Config] = {}
     for row, cfg in rows.items():
-        try:
-            at_scale = dataclasses.replace(scaled(cfg), device=device, precision=precision)
-            plain_at_scale = dataclasses.replace(scaled(plain[row]), precision=precision)
-        except ConfigError as err:
-            raise ConfigError("row", row, f"does not fit preset {cfg.preset}: {err}") from err
-        configs[row] = at_scale
-        facts = science(at_scale, digests)
-        changes = diff(science(plain_at_scale, digests), facts)
+        facts = science(cfg, digests)
+        changes = diff(science(plain[row], digests), facts)
         identity = fingerprint(facts)
         planned_rows[row] = []
         for seed in range(1, seeds + 1):
             if (identity, seed) not in by_identity:
                 run = find_run(root, cfg.preset, row, identity, seed)
                 by_identity[identity, seed] = PlannedRun(
-                    cfg=dataclasses.replace(at_scale, seed=seed, sweep={}),
+                    cfg=dataclasses.replace(cfg, seed=seed, sweep={}),
                     science=facts,
                     fingerprint=identity,
                     corpus=corpus,
                     changes=changes,
                     run=run,
                     state=read_state(run),
-                    flops=run_flops(at_scale.model, at_scale.optim, at_scale.data.vocab_size),
+                    flops=run_flops(cfg.model, cfg.optim, cfg.data.vocab_size),
                 )
             by_identity[identity, seed].rows.append(row)
             planned_rows[row].append(by_identity[identity, seed])
     runs = list(by_identity.values())
     rate, source = measured_rate(root / first.preset, first.cluster.sustained_gflops)
-    return Plan(first.preset, seeds, root, configs, planned_rows, runs, rate, source, corpus)
+    return Plan(first.preset, seeds, root, rows, planned_rows, runs, rate, source, corpus)
 
 
 def find_run(root: Path, preset: str, row: str, identity: str, seed: int) -> RunDir:
@@ -209,41 +220,6 @@ def older_runs(plan: Plan, row: str) -> dict[str, dict[str, tuple[Any, Any]]]:
     return others
 
 
-def resolve_device(device: str) -> str:
-    """Turn "auto" into the device that is there, and make sure that any other is.
-
-    torch is asked in a process of its own, and only where a driver suggests that there is something to ask about:
-    planning on a laptop or a login node does without it.
-
-    Raises:
-        ConfigError: if the device asked for is not there.
-    """
-    if device == "cpu":
-        return device
-    plausible = [
-        name
-        for name, there in {
-            "cuda": Path("/dev/nvidiactl").exists() or Path("/dev/kfd").exists() or shutil.which("nvidia-smi"),
-            "mps": platform.system() == "Darwin" and platform.machine() == "arm64",
-        }.items()
-        if there
-    ]
-    present = [name for name in plausible if torch_has(name)]
-    if device == "auto":
-        return present[0] if present else "cpu"
-    if device not in present:
-        raise ConfigError("device", device, f"is not present; this machine has: {', '.join(['cpu', *present])}")
-    return device
-
-
-def torch_has(device: str) -> bool:
-    """Ask torch whether a device works."""
-    question = {"cuda": "torch.cuda.is_available()", "mps": "torch.backends.mps.is_available()"}[device]
-    code = f"import torch, sys; sys.exit(0 if {question} else 1)"
-    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
-    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True).returncode == 0
-
-
 def describe(plan: Plan, workers: int) -> str:
     """Write the plan for a reader: one line per run, then the totals."""
     lines = [f"{'row':<12} {'seed':>4} {'parameters':>11} {'paper':>6} {'steps':>7} {'hours':>8}  state"]
@@ -258,12 +234,17 @@ def describe(plan: Plan, workers: int) -> str:
     left = sum(plan.hours(planned) for planned in plan.to_run)
     at_once = max(1, min(workers, len(plan.to_run)))
     counts = ", ".join(f"{number} {name}" for name, number in count_states(plan).items())
+    if plan.corpus is None:
+        counts = "which of them are done is unknown"
     lines.append(
         f"{len(plan.runs)} runs: {counts}. {sum(map(plan.hours, plan.runs)):.2f} hours in all, {left:.2f} to run "
         f"({left / at_once:.2f} with {at_once} at once)."
     )
     lines.append(f"{sum(planned.flops for planned in plan.runs):.1e} floating-point operations of training in all.")
     lines.append(f"Hours from {plan.flops_per_s / 1e9:.1f} GFLOP/s a run: {plan.rate_source}.")
+    if changes := {key: change for planned in plan.runs for key, change in planned.changes.items()}:
+        listed = ", ".join(f"{key}={now!r} instead of {then!r}" for key, (then, now) in changes.items())
+        lines.append(f"Changed on top of every row, so that these runs do not count as the rows themselves: {listed}.")
     for row in plan.rows:
         for other, changed in older_runs(plan, row).items() if plan.corpus else ():
             keys = ", ".join(f"{key} {then!r} → {now!r}" for key, (then, now) in changed.items())

@@ -41,7 +41,10 @@ class Tracker:
         """
         self.attempt = attempt
         run.path.mkdir(parents=True, exist_ok=True)
+        so_far = run.metrics.read_bytes() if run.metrics.exists() else b""
         self.file = open(run.metrics, "a", encoding="utf-8")  # noqa: SIM115 – closed by finish
+        if so_far and not so_far.endswith(b"\n"):
+            self.file.write("\n")  # a kill cut the last line off; ours must not continue it
         self.mirror = None if tracking.mode == "none" else start_wandb(run, tracking, identity, config, say)
 
     def log(self, step: int, **numbers: float) -> None:
@@ -118,12 +121,12 @@ def start_wandb(
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Read metrics.jsonl as the table uses it: where several attempts logged a step, the last one's line.
 
-    A last line that was cut off by a kill is left out.
+    A line that was cut off by a kill is left out.
 
     Returns:
-        Lines in the order of their steps; evaluation and training lines of one step are both there.
+        Lines in the order of their steps; one step can have several, of other numbers: training, dev perplexity, BLEU.
     """
-    lines: dict[tuple[int, str], dict[str, Any]] = {}
+    lines: dict[tuple[int, tuple[str, ...]], dict[str, Any]] = {}
     if not path.exists():
         return []
     for text in path.read_text("utf-8").split("\n"):
@@ -131,6 +134,5 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             line = json.loads(text)
         except json.JSONDecodeError:
             continue
-        kind = "dev" if "dev_ppl" in line else "train"
-        lines[line["step"], kind] = line
-    return [lines[key] for key in sorted(lines, key=lambda key: (key[0], key[1] == "dev"))]
+        lines[line["step"], tuple(line)] = line
+    return [lines[key] for key in sorted(lines, key=lambda key: key[0])]  # a stable sort: as logged within a step

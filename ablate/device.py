@@ -1,0 +1,45 @@
+"""Which device a run gets: found out without torch where that is possible."""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from ablate.config import ConfigError
+
+
+def resolve_device(device: str) -> str:
+    """Turn "auto" into the device that is there, and make sure that any other is.
+
+    torch is asked in a process of its own, and only where a driver suggests that there is something to ask about:
+    planning on a laptop or a login node does without it.
+
+    Raises:
+        ConfigError: if the device asked for is not there.
+    """
+    if device == "cpu":
+        return device
+    plausible = [
+        name
+        for name, there in {
+            "cuda": Path("/dev/nvidiactl").exists() or Path("/dev/kfd").exists() or shutil.which("nvidia-smi"),
+            "mps": platform.system() == "Darwin" and platform.machine() == "arm64",
+        }.items()
+        if there
+    ]
+    present = [name for name in plausible if torch_has(name)]
+    if device == "auto":
+        return present[0] if present else "cpu"
+    if device not in present:
+        raise ConfigError("device", device, f"is not present; this machine has: {', '.join(['cpu', *present])}")
+    return device
+
+
+def torch_has(device: str) -> bool:
+    """Ask torch whether a device works."""
+    question = {"cuda": "torch.cuda.is_available()", "mps": "torch.backends.mps.is_available()"}[device]
+    code = f"import torch, sys; sys.exit(0 if {question} else 1)"
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True).returncode == 0
