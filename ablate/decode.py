@@ -221,7 +221,7 @@ def translate_all(
         chosen = order[start : start + decode.batch_sentences]
         src = torch.full((len(chosen), len(sentences[chosen[0]])), model.pad_id)
         for row, i in enumerate(chosen):
-            src[row, : len(sentences[i])] = torch.from_numpy(sentences[i])
+            src[row, : len(sentences[i])] = torch.tensor(sentences[i])
         best = beam_search(
             model, src.to(device), decode.beam_size, decode.length_penalty, decode.max_extra, should_stop
         )

@@ -277,6 +277,8 @@ def decode_config(**changes) -> DecodeConfig:
 def test_translations_come_in_the_order_of_the_sentences():  # D3
     texts = [[A], [B, B, A, B], [], [A, B], [B, A, A], [B]]
     sentences = [np.array([*text, EOS], dtype=np.int32) for text in texts]
+    for sentence in sentences:
+        sentence.flags.writeable = False  # as in a memory-mapped corpus
     progress: list[tuple[int, int]] = []
     found = translate_all(
         Table(copies_exactly),
