@@ -74,6 +74,9 @@ def compose(overrides: list[str], config_dir: str | None = None) -> Config:
     Raises:
         ConfigError: for an unknown row, group, key or value, with the nearest valid one, and for what `check` refuses.
     """
+    for text in overrides:
+        if match := re.match(r"(?:\+\+|~)?(row|sweep)[=@]", text):  # would leave base's name on another row
+            raise ConfigError(match[1], NOT_SAID, f"nothing is chosen by itself; say +{text.lstrip('+~')}")
     row = next((text.partition("=")[2] for text in overrides if text.startswith("+row=")), None)
     if row is None:
         row, overrides = "base", [*overrides, "+row=base"]
@@ -115,6 +118,8 @@ def explain(err: Exception) -> ConfigError:
         group, names = match.groups()
         several = "one run has one row" if group == "row" else f"for all of them together say '+{group}=[{names}]'"
         return ConfigError(group, names, f"{several}; for one after the other, -m +{group}={names}")
+    if match := re.search(r"An item is already at '(row|sweep)'", text):
+        return ConfigError(match[1], NOT_SAID, f"there are none: {root('sweeps') / match[1]} is missing")
     if match := re.search(r"Could not override '(\w+)'\.[^\n]*\n[^\n]*use (\S+)", text):
         return ConfigError(match[1], NOT_SAID, f"nothing is chosen by itself; say {match[2]}")
     if match := re.search(r"Multiple values for (\w+)\.", text):
