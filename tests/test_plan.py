@@ -1,0 +1,330 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from records import finish
+
+from ablate import device, launch, plan
+from ablate.compose import session
+from ablate.config import ClusterConfig, ConfigError, load
+from ablate.data import corpus as corpora
+from ablate.data.source import data_root
+from ablate.launch import freeze
+from ablate.plan import Plan, describe, older_runs, plan_from
+from ablate.run import main as run_command
+from ablate.rundir import lock, write_json, write_text
+
+ROW_A = ["base", "A_h1", "A_h4", "A_h16", "A_h32"]
+
+
+@pytest.fixture(autouse=True)
+def own_folder(workplace):
+    return workplace
+
+
+@pytest.fixture
+def mine(workplace):
+    """Plan with rows of the user's own, given as the text that changes base, and a sweep `s` over some rows."""
+
+    def plan_mine(rows: dict[str, str], sweep: list[str], *overrides: str, prepare: bool = True) -> Plan:
+        for group in ("row", "sweep"):
+            (workplace / "mine" / group).mkdir(parents=True, exist_ok=True)
+        for row, change in rows.items():
+            (workplace / "mine" / "row" / f"{row}.yaml").write_text(f"# @package _global_\n{change}\n")
+        sweep_file = workplace / "mine" / "sweep" / "s.yaml"
+        sweep_file.write_text(f"# @package sweep.s\ntitle: s\nrows: [{', '.join(sweep)}]\n")
+        with session(str(workplace / "mine")):
+            return plan_from(["preset=smoke", *overrides], prepare, say=lambda text: None)
+
+    return plan_mine
+
+
+def planned(*overrides: str, prepare: bool = True) -> Plan:
+    with session():
+        return plan_from(["preset=smoke", *overrides], prepare, say=lambda text: None)
+
+
+def tree(*roots: Path) -> list[tuple[Path, int, int]]:
+    """Take down every path under some folders with its size and its time of change."""
+    found = [path for root in roots for path in (root, *root.rglob("*")) if path.exists()]
+    return sorted((path, path.stat().st_size, path.stat().st_mtime_ns) for path in found)
+
+
+def command(monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
+    """Give `python -m ablate.run` in this process."""
+    monkeypatch.setattr(sys, "argv", ["ablate.run", *arguments])
+    code = run_command()
+    return code, *capsys.readouterr()
+
+
+def test_several_sweeps_are_their_union_with_base_once_and_first():  # P1
+    asked = planned("+sweep=[row_A,row_B]", prepare=False)
+    assert list(asked.rows) == [*ROW_A, "B_dk16", "B_dk32"]
+    assert [run.rows for run in asked.runs] == [[row] for row in asked.rows]
+
+
+def test_sweeps_that_overlap_plan_a_row_once(mine):  # P1
+    asked = mine({}, ["E_learned", "base", "E_learned"], "+sweep=[s,row_E]", prepare=False)
+    assert list(asked.rows) == ["base", "E_learned"]
+    assert len(asked.runs) == 2
+
+
+def test_rows_that_pair_heads_with_widths_are_runs_of_their_own_not_a_grid():  # P2
+    asked = planned("+sweep=row_A", prepare=False)
+    sizes = {row: (cfg.model.num_heads, cfg.model.d_k, cfg.model.d_v) for row, cfg in asked.configs.items()}
+    # h × d_k is 512 in the paper and 32 at a sixteenth of the width.
+    assert sizes == {
+        "base": (8, 4, 4),
+        "A_h1": (1, 32, 32),
+        "A_h4": (4, 8, 8),
+        "A_h16": (16, 2, 2),
+        "A_h32": (32, 1, 1),
+    }
+    assert len(asked.runs) == 5
+
+
+def test_seeds_count_from_one_and_share_the_rows_fingerprint(workplace):
+    asked = planned("+row=A_h4", "seeds=3")
+    runs = asked.rows["A_h4"]
+    assert [run.cfg.seed for run in runs] == [1, 2, 3]
+    assert len({run.fingerprint for run in runs}) == 1
+    folders = [workplace / "runs" / "smoke" / "A_h4" / runs[0].fingerprint / f"seed{seed}" for seed in (1, 2, 3)]
+    assert [run.run.path for run in runs] == folders
+
+
+def test_the_configuration_of_a_run_is_finished():
+    cfg = planned("device=cpu").runs[0].cfg
+    assert (cfg.device, cfg.precision, cfg.sweep) == ("cpu", "fp32", {})
+    assert (cfg.model.d_model, cfg.scale.width) == (32, 1.0)
+
+
+def test_a_row_and_a_sweep_do_not_go_together():
+    with pytest.raises(ConfigError, match="row='A_h1': cannot go with a sweep"):
+        planned("+sweep=row_B", "+row=A_h1", prepare=False)
+
+
+@pytest.mark.parametrize("setting", ["seed=2", "row.name=mine"])
+def test_what_the_plan_sets_itself_is_refused(setting):
+    with pytest.raises(ConfigError, match=rf"{setting}: is the plan's to set"):
+        planned(setting, prepare=False)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("model.d_k=24", r"row='base': does not fit preset smoke.*model\.d_k=24.*not a whole number"),
+        ("device=cuda", r"device='cuda': is not present; this machine has: cpu"),
+        ("precision=bf16", r"precision='bf16': needs device=cuda"),
+        ("model.dropout=1.0", r"model\.dropout=1\.0: must be at least 0 and below 1"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_a_corpus_is_fetched(setting, message, monkeypatch, workplace):  # P3
+    monkeypatch.setattr(device, "torch_has", lambda name: False)
+    monkeypatch.setattr(corpora, "prepare", lambda data, say: pytest.fail("a corpus was prepared"))
+    with pytest.raises(ConfigError, match=message):
+        planned("+sweep=row_A", setting)
+    assert tree(workplace) == tree(workplace)[:1]
+
+
+def test_rows_of_different_corpora_are_refused(mine):
+    with pytest.raises(ConfigError, match="row='small': has another corpus"):
+        mine({"small": "data: {vocab_size: 400}"}, ["small"], "+sweep=s", prepare=False)
+
+
+def test_auto_takes_the_device_that_is_there(monkeypatch):
+    monkeypatch.setattr(plan, "resolve_device", lambda name: "cuda")
+    cfg = planned(prepare=False).runs[0].cfg
+    assert (cfg.device, cfg.precision) == ("cuda", "bf16")
+
+
+def test_asking_for_another_precision_than_the_rows_own_is_a_change(monkeypatch):
+    monkeypatch.setattr(plan, "resolve_device", lambda name: "cuda")
+    assert planned("precision=fp32", prepare=False).runs[0].changes == {"precision": ("bf16", "fp32")}
+
+
+@pytest.mark.parametrize("setting", ["model=big", "decode=greedy"])
+def test_a_setting_on_top_of_a_row_makes_other_runs_that_do_not_count_for_it(setting):  # P5
+    changed = planned("+row=A_h1", setting)
+    finish(changed.runs[0], ppl=9.0, bleu=9.0)
+    assert changed.runs[0].changes
+    assert "do not count as the rows" in describe(changed, workers=1)
+    assert planned("+row=A_h1", setting).runs[0].state.name == "done"
+    row = planned("+row=A_h1")
+    assert row.runs[0].fingerprint != changed.runs[0].fingerprint
+    assert row.runs[0].state.name == "new"
+    assert row.runs[0].changes == {}
+    assert "do not count" not in describe(row, workers=1)
+
+
+def test_a_setting_that_repeats_the_rows_value_is_the_row():  # P5
+    assert planned("+row=A_h1", "model.dropout=1e-1").runs[0].changes == {}
+
+
+def test_where_and_how_runs_go_is_no_change():
+    settings = ["cluster.workers=3", "tracking=none", "keep_checkpoints=5", "log_every_steps=1", "seeds=2"]
+    assert planned("+row=A_h1", *settings).runs[0].changes == {}
+    assert planned("+row=A_h1", *settings).runs[0].fingerprint == planned("+row=A_h1").runs[0].fingerprint
+
+
+def test_runs_under_an_older_default_are_not_reused_and_the_key_is_named():  # P6
+    before = planned("optim.warmup_steps=30")
+    finish(before.runs[0], ppl=9.0, bleu=9.0)
+    now = planned()
+    assert now.runs[0].state.name == "new"
+    assert older_runs(now, "base") == {before.runs[0].fingerprint: {"optim.warmup_steps": (30, 20)}}
+    assert "differ and are not used: optim.warmup_steps 30 → 20" in describe(now, workers=1)
+
+
+def test_a_frozen_run_is_untouched_by_a_later_plan(monkeypatch):  # P8
+    frozen = planned("+row=A_h4").runs[0]
+    freeze(frozen)
+    before = frozen.run.config.read_bytes()
+    planned("+row=A_h4", "model.dropout=0.3")
+    assert frozen.run.config.read_bytes() == before
+    assert load(frozen.run.config) == frozen.cfg
+
+
+def test_equal_points_run_once_and_fill_both_cells(mine):  # P9
+    # Half of 7 and of 8 layers, rounded up, is 4; 512 is base's width.
+    rows = {"N7": "model: {num_layers: 7}", "again": "model: {d_model: 512}"}
+    asked = mine(rows, ["C_N8", "N7", "again"], "+sweep=s", "seeds=2")
+    assert [(run.rows, run.cfg.seed) for run in asked.runs] == [
+        (["base", "again"], 1),
+        (["base", "again"], 2),
+        (["C_N8", "N7"], 1),
+        (["C_N8", "N7"], 2),
+    ]
+    assert asked.rows["N7"] == asked.rows["C_N8"]
+    assert describe(asked, workers=1).count("(also fills N7)") == 2
+    finish(asked.rows["N7"][0], ppl=9.0, bleu=9.0)  # in C_N8's folder, and found from N7 alone too
+    assert mine(rows, ["N7"], "+row=N7").runs[0].state.name == "done"
+
+
+def test_the_plan_says_rows_seeds_parameters_steps_hours_and_states():  # P10
+    asked = planned("+sweep=row_A", "seeds=2")
+    finish(asked.rows["base"][0], ppl=9.0, bleu=9.0)  # trained for 36 s: 0.01 hours
+    freeze(asked.rows["A_h1"][0])
+    write_text(asked.rows["A_h1"][0].run.error, "NonFiniteLoss: loss is nan at update 7\n")
+    stopped = asked.rows["A_h4"][1].run
+    freeze(asked.rows["A_h4"][1])
+    write_json(stopped.heartbeat, {"time": 1.0, "state": "training", "step": 20, "total": 60})
+    freeze(asked.rows["A_h4"][0])
+    with lock(asked.rows["A_h4"][0].run.lock):
+        asked = planned("+sweep=row_A", "seeds=2")
+        lines = describe(asked, workers=2).splitlines()
+    assert lines[0].split() == ["row", "seed", "parameters", "paper", "steps", "hours", "state"]
+    assert len(lines[1:11]) == len(asked.runs)
+    assert lines[1].split() == ["base", "1", f"{asked.runs[0].params_actual:,}", "1M", "60", "0.01", "done"]
+    words = [line.split(maxsplit=6)[6] for line in lines[1:7]]
+    assert words == [
+        "done",
+        "new",
+        "failed: NonFiniteLoss: loss is nan at update 7",
+        "new",
+        "running: starting",
+        "stopped: killed",
+    ]
+    assert lines[11].startswith("10 runs: 1 done, 6 to run, 1 failed, 1 running, 1 to continue. ")
+    assert "hours in all" in lines[11]
+    assert [(run.rows[0], run.cfg.seed) for run in asked.to_run][:3] == [("base", 2), ("A_h1", 2), ("A_h4", 2)]
+    assert "the median of 1 finished runs here" in "\n".join(lines)
+
+
+def test_hours_are_operations_over_the_rate_until_there_are_measured_ones():
+    asked = planned("cluster.sustained_gflops=2")
+    run = asked.runs[0]
+    assert asked.hours(run) == pytest.approx(run.flops / 2e9 / 3600)
+    assert "cluster.sustained_gflops=2; nothing measured here yet" in describe(asked, workers=1)
+    finish(run, ppl=9.0, bleu=9.0)
+    asked = planned("cluster.sustained_gflops=2", "seeds=2")
+    assert [asked.hours(run) for run in asked.runs] == pytest.approx([0.01, 0.01])  # 36 s each, one measured
+
+
+def test_without_the_corpus_what_is_done_is_said_to_be_unknown():
+    said = describe(planned("data.num_train=61", prepare=False), workers=1)
+    assert "unknown: corpus not prepared" in said
+    assert "1 runs: which of them are done is unknown." in said
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+def test_plan_only_writes_nothing(prepared, workplace, monkeypatch, capsys):  # P10
+    if prepared:
+        finish(planned("+sweep=row_A").runs[0], ppl=9.0, bleu=9.0)
+    else:
+        monkeypatch.setenv("ABLATE_DATA", str(workplace / "data"))
+    before = tree(workplace, data_root())
+    code, out, err = command(monkeypatch, capsys, "+sweep=row_A", "preset=smoke", "plan_only=true")
+    assert (code, err) == (0, "")
+    assert all(row in out for row in ROW_A)
+    assert ("5 runs: 1 done, 4 to run" if prepared else "not prepared") in out
+    assert tree(workplace, data_root()) == before
+
+
+def test_a_wrong_setting_ends_the_command_in_one_line_with_nothing_written(workplace, monkeypatch, capsys):  # P3
+    (workplace / "mine" / "row").mkdir(parents=True)
+    (workplace / "mine" / "row" / "bad.yaml").write_text("# @package _global_\nmodel: {d_kk: 16}\n")
+    before = tree(workplace)
+    for arguments, parts in (
+        (["--config-dir", "mine", "+row=bad"], ["row/bad", "model.d_kk", "did you mean 'd_k'?"]),
+        (["+model.dropuot=0.3"], ["model.dropuot", "did you mean 'dropout'?"]),
+        (["+sweep=row_A,row_B"], ["'+sweep=[row_A,row_B]'"]),
+        (["model.num_heads=0"], ["model.num_heads=0: must be at least 1"]),
+        (["+sweep=[row_A,row_F]"], ["sweep='row_F'"]),
+    ):
+        code, out, err = command(monkeypatch, capsys, *arguments, "preset=smoke")
+        assert code == 2
+        assert out == ""
+        assert err.startswith("error: ")
+        assert err.count("\n") == 1
+        assert all(part in err for part in parts), err
+    assert tree(workplace) == before
+
+
+def test_a_command_after_a_wrong_one_in_the_same_process_is_judged_by_itself(monkeypatch, capsys):
+    assert command(monkeypatch, capsys, "preset=smoke", "seeds=0")[0] == 2
+    assert command(monkeypatch, capsys, "preset=smoke", "plan_only=true")[0] == 0
+
+
+def test_the_command_plans_the_same_rows_from_another_directory(workplace):  # P4
+    (workplace / "analysis").mkdir()
+    arguments = [sys.executable, "-m", "ablate.run", "+sweep=row_A", "preset=smoke", "plan_only=true"]
+    done = subprocess.run(arguments, cwd=workplace / "analysis", capture_output=True, text=True, env={**os.environ})
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines() if " 60 " in line] == ROW_A
+
+
+@pytest.mark.parametrize(
+    ("asked", "there", "found"),
+    [("auto", [], "cpu"), ("auto", ["cuda"], "cuda"), ("cpu", ["cuda"], "cpu"), ("cuda", ["cuda"], "cuda")],
+)
+def test_a_device_is_what_was_asked_for_or_the_one_that_is_there(asked, there, found, monkeypatch):
+    monkeypatch.setattr(device.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(device, "torch_has", lambda name: name in there)
+    assert device.resolve_device(asked) == found
+
+
+def test_a_device_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.setattr(device, "torch_has", lambda name: False)
+    for name in ("cuda", "mps"):
+        with pytest.raises(ConfigError, match=f"device='{name}': is not present; this machine has: cpu"):
+            device.resolve_device(name)
+
+
+@pytest.mark.parametrize(
+    ("workers", "threads", "physical", "logical", "at_once"),
+    [
+        (3, 1, 8, 16, 3),
+        (0, 1, 8, 16, 8),
+        (0, 3, 8, 16, 2),
+        (0, 16, 8, 16, 1),
+        (0, 2, None, 6, 3),
+        (0, 1, None, None, 1),
+    ],
+)
+def test_as_many_runs_go_at_once_as_asked_or_as_the_physical_cores_carry(
+    workers, threads, physical, logical, at_once, monkeypatch
+):
+    monkeypatch.setattr(launch.psutil, "cpu_count", lambda logical=True, cores=(physical, logical): cores[logical])
+    assert launch.num_workers(ClusterConfig(workers, threads, sustained_gflops=1.0)) == at_once
