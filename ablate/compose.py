@@ -34,6 +34,12 @@ def root(name: str) -> Path:
     return inside if inside.is_dir() else PACKAGE.parent / name
 
 
+def names(group: str) -> str:
+    """List the files of a group of the sweeps' root, for `--help`."""
+    return ", ".join(sorted(path.stem for path in (root("sweeps") / group).glob("*.yaml")))
+
+
+OmegaConf.register_new_resolver("names", names, replace=True)
 OmegaConf.register_new_resolver("sweeps_dir", lambda: str(root("sweeps")), replace=True)
 ConfigStore.instance().store(name="schema", node=Config)
 

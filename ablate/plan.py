@@ -229,7 +229,7 @@ def describe(plan: Plan, workers: int) -> str:
         also = f" (also fills {', '.join(planned.rows[1:])})" if len(planned.rows) > 1 else ""
         lines.append(
             f"{planned.rows[0]:<12} {planned.cfg.seed:>4} {planned.params_actual:>11,} {millions:>6} "
-            f"{planned.cfg.optim.train_steps:>7,} {plan.hours(planned):>8.2f}  {state}{also}"
+            f"{planned.cfg.optim.train_steps:>7,} {plan.hours(planned):>8.3f}  {state}{also}"
         )
     left = sum(plan.hours(planned) for planned in plan.to_run)
     at_once = max(1, min(workers, len(plan.to_run)))
@@ -237,8 +237,8 @@ def describe(plan: Plan, workers: int) -> str:
     if plan.corpus is None:
         counts = "which of them are done is unknown"
     lines.append(
-        f"{len(plan.runs)} runs: {counts}. {sum(map(plan.hours, plan.runs)):.2f} hours in all, {left:.2f} to run "
-        f"({left / at_once:.2f} with {at_once} at once)."
+        f"{len(plan.runs)} runs: {counts}. {sum(map(plan.hours, plan.runs)):.3f} hours in all, {left:.3f} to run "
+        f"({left / at_once:.3f} with {at_once} at once)."
     )
     lines.append(f"{sum(planned.flops for planned in plan.runs):.1e} floating-point operations of training in all.")
     lines.append(f"Hours from {plan.flops_per_s / 1e9:.1f} GFLOP/s a run: {plan.rate_source}.")

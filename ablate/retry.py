@@ -4,11 +4,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from rich.console import Console
-
 from ablate import config
 from ablate.launch import launch, num_workers
-from ablate.status import find, read_state
+from ablate.status import find, read_state, terminal
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -20,7 +18,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("runs", nargs="?", default="runs", help="the folder of runs (default: runs)")
     parser.add_argument("--failed", action="store_true", required=True, help="the runs that failed")
     arguments = parser.parse_args(argv)
-    console = Console(highlight=False)
+    console = terminal()
     found = [run for runs in find(Path(arguments.runs).absolute()).values() for run in runs]
     failed = {run: config.load(run.config) for run in found if read_state(run).name == "failed"}
     for run in failed:

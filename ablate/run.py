@@ -14,7 +14,7 @@ from ablate import __version__, table
 from ablate.compose import COMPOSE_ERRORS, explain, root
 from ablate.launch import Outcome, freeze, launch, num_workers
 from ablate.plan import Plan, describe, plan_from
-from ablate.status import read_state
+from ablate.status import read_state, terminal
 
 SETTLE_S = 10.0  # the workers of a launcher that was killed stop at their next update
 STOPPED = 75  # exit code: not finished, nothing wrong; the same command continues
@@ -80,7 +80,7 @@ def conclude(plan: Plan, outcome: Outcome | None, say: Callable[[str], None]) ->
 @hydra.main(config_path=str(root("conf")), config_name="config", version_base="1.3")
 def job(cfg: DictConfig) -> None:
     """Do one job: what is on the command line, or one of the combinations of -m."""
-    console = Console(highlight=False)
+    console = terminal()
 
     def say(text: str) -> None:
         console.print(text, markup=False, soft_wrap=True)

@@ -104,6 +104,14 @@ def number(value: float | None, digits: int) -> str:
     return "" if value is None else f"{value:,.{digits}f}"
 
 
+def terminal() -> Console:
+    """Open standard output: as wide as the terminal, or wide enough for every column where there is none."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 160
+    return console
+
+
 def render(states: dict[tuple[str, int], RunState]) -> Table:
     """Lay out runs, by row and seed, as a table for the terminal."""
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -152,7 +160,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--watch", action="store_true", help="refresh every two seconds until Ctrl-C")
     arguments = parser.parse_args(argv)
     root = Path(arguments.runs).absolute()
-    console = Console()
+    console = terminal()
     if not arguments.watch:
         console.print(page(root))
         return 0
