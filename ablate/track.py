@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from ablate.config import TrackingConfig
 from ablate.rundir import RunDir
@@ -47,7 +47,7 @@ class Tracker:
             self.file.write("\n")  # a kill cut the last line off; ours must not continue it
         self.mirror = None if tracking.mode == "none" else start_wandb(run, tracking, identity, config, say)
 
-    def log(self, step: int, **numbers: float) -> None:
+    def log(self, step: int, **numbers: int | float) -> None:
         """Write the numbers of one step, such as loss=…, dev_ppl=…."""
         line = {"attempt": self.attempt, "step": step, "time": round(time.time(), 3), **numbers}
         self.file.write(json.dumps(line, allow_nan=False) + "\n")
@@ -67,7 +67,7 @@ class Tracker:
             self.mirror.finish(exit_code=exit_code)
             self.mirror = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Tracker":
         return self
 
     def __exit__(

@@ -44,7 +44,7 @@ class Progress:
     tgt_tokens: int = 0
     loss: float = 0.0  # per target token, of the last update
     nll: float = 0.0  # the same without smoothing
-    history: list[list[float]] = field(default_factory=list)  # [update, dev perplexity] of each evaluation
+    history: list[list[int | float]] = field(default_factory=list)  # [update, dev perplexity] of each evaluation
     train_s: float = 0.0  # seconds inside updates, over all attempts
 
 
@@ -186,6 +186,7 @@ class Trainer:
             if step % optim.checkpoint_every_steps == 0 or last or stop:
                 self.save()
             if stop:
+                self.beat()
                 self.say(f"stopped after update {step}; the same command continues")
                 raise Stopped
             if time.monotonic() - self.heartbeat_s > HEARTBEAT_S:

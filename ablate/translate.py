@@ -2,8 +2,8 @@
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 import torch
@@ -12,9 +12,9 @@ from ablate import checkpoint, config
 from ablate.data import corpus as corpora
 from ablate.data.subword import EOS
 from ablate.decode import translate_all
+from ablate.device import resolve_device
 from ablate.evaluate import clean
 from ablate.model.transformer import Transformer
-from ablate.device import resolve_device
 from ablate.rundir import RunDir, read_json
 
 
@@ -48,25 +48,26 @@ def load_model(run: RunDir, device: str | None) -> tuple[Transformer, corpora.Co
     return model.eval(), corpus, cfg
 
 
-def translate(run: RunDir, lines: list[str], err: TextIO | None = None, device: str | None = None) -> list[str]:
+def translate(
+    run: RunDir, lines: list[str], say: Callable[[str], None] = lambda text: None, device: str | None = None
+) -> list[str]:
     """Translate lines of text, in their order.
 
     Args:
         run: a trained run.
         lines: source sentences; an empty one gives an empty line.
-        err: told about progress; None for silence.
+        say: told about progress.
         device: see `load_model`.
     """
     model, corpus, cfg = load_model(run, device)
-    if err is not None and not run.record.exists():
-        print(f"note: the run is not finished; this is its newest checkpoint of {run.checkpoints}", file=err)
+    if not run.record.exists():
+        say(f"note: the run is not finished; this is its newest checkpoint of {run.checkpoints}")
     subwords = corpus.subwords
     wanted = [i for i, line in enumerate(lines) if line.strip()]
     sources = [np.array([*subwords.encode(lines[i].strip()), EOS]) for i in wanted]
 
     def progress(done: int, total: int) -> None:
-        if err is not None:
-            print(f"{done}/{total} sentences", file=err)
+        say(f"{done}/{total} sentences")
 
     translations = [""] * len(lines)
     for i, hypothesis in zip(
@@ -86,6 +87,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: all cores)")
     parser.add_argument("--device", help="auto, cpu, cuda or mps (default: the run's)")
     arguments = parser.parse_args(argv)
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr)
+
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     try:
@@ -93,9 +98,9 @@ def main(argv: list[str] | None = None) -> int:
         lines = [line.removesuffix("\r") for line in text.split("\n")]
         if not lines[-1]:  # what follows the last line's end is no line
             lines.pop()
-        translations = translate(RunDir(Path(arguments.run)), lines, sys.stderr, arguments.device)
+        translations = translate(RunDir(Path(arguments.run)), lines, say, arguments.device)
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}")
         return 2
     sys.stdout.buffer.write("".join(f"{text}\n" for text in translations).encode())
     return 0

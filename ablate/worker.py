@@ -102,7 +102,8 @@ def do(run: RunDir, stop: StopFlag) -> int:
         try:
             execute(run, config.load(run.config), stop)
         except Stopped:
-            beat(run, state="stopped", reason=stop.reason)
+            last = read_json(run.heartbeat) or {}  # where it stands
+            beat(run, **{**last, "state": "stopped", "reason": stop.reason})
             return STOPPED
     except Exception as err:
         write_text(run.error, f"{type(err).__name__}: {err}\n\n{traceback.format_exc()}")
@@ -289,7 +290,7 @@ def say(text: str) -> None:
 
 def beat(run: RunDir, **numbers: Any) -> None:
     """Write the run's sign of life; not flushed to the disk, for the next one comes within seconds."""
-    write_json(run.heartbeat, {"time": time.time(), "pid": os.getpid(), **numbers}, durable=False)
+    write_json(run.heartbeat, {**numbers, "time": time.time(), "pid": os.getpid()}, durable=False)
 
 
 if __name__ == "__main__":
