@@ -74,8 +74,10 @@ class Plan:
 
 
 # What names, places or watches a row's runs, and cannot change what they are.
-NOT_SETTINGS = ("preset", "seeds", "plan_only", "runs_dir", "device", "tracking", "cluster")
-NOT_SETTINGS += ("keep_checkpoints", "log_every_steps")
+NOT_SETTINGS = (
+    *("preset", "seeds", "plan_only", "runs_dir", "device", "tracking", "cluster"),
+    *("keep_checkpoints", "log_every_steps"),
+)
 
 
 def plan_from(overrides: list[str], prepare: bool, say: Callable[[str], None] = print) -> Plan:
