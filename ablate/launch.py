@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
+from typing import IO, cast
 
 import psutil
 from rich.console import Console
@@ -106,6 +107,7 @@ def launch(runs: dict[tuple[str, int], RunDir], workers: int, threads: int, cons
             for run, worker in list(going.items()):
                 if worker.poll() is not None:
                     ended[run] = going.pop(run).returncode
+                    cast(IO[bytes], worker.stdin).close()
                     note_crash(run, ended[run])
             show()
             time.sleep(POLL_S)
@@ -161,7 +163,7 @@ def view(
     def lines() -> None:
         now = time.monotonic()
         for (row, seed), state in states().items():
-            words = state.words if state.name != "running" else state.words.split(" ")[0]
+            words = state.words if state.name != "running" else " ".join(state.words.split()[:2])  # without counts
             last, at_s = said.get((row, seed), ("new", now))
             if words != last or (state.name == "running" and now - at_s > LINE_EVERY_S):
                 said[row, seed] = words, now

@@ -1,0 +1,136 @@
+import os
+import re
+import signal
+
+import psutil
+import pytest
+from rich.console import Console
+from tiny import StopAt, alive, end, planned, tiny_run, undisturbed, wait_until
+
+from ablate import config, launch, record
+from ablate.config import ClusterConfig
+from ablate.rundir import RunDir, lock, read_json
+from ablate.status import RunState, read_state
+from ablate.track import read_metrics
+from ablate.worker import STOPPED, StopFlag, take
+
+pytestmark = pytest.mark.usefixtures("workplace")
+LONG = ["optim.train_steps=20000000", "optim.checkpoint_every_steps=1000000", "optim.eval_every_steps=0"]
+
+
+def shown(*runs: RunDir, workers: int = 1) -> tuple[launch.Outcome, str]:
+    """Launch runs as rows r1, r2 …; give how they ended and what a terminal-less console showed."""
+    console = Console(record=True, width=200, file=open(os.devnull, "w"))  # noqa: SIM115 – as long as the process
+    outcome = launch.launch({(f"r{i}", 1): run for i, run in enumerate(runs, 1)}, workers, 1, console)
+    console.file.close()
+    return outcome, console.export_text()
+
+
+@pytest.mark.parametrize(("cores", "threads", "expected"), [(8, 2, 4), (2, 1, 2), (2, 3, 1), (None, 1, 6)])
+def test_as_many_runs_at_once_as_the_physical_cores_carry(monkeypatch, cores, threads, expected):
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 6 if logical else cores)
+    assert launch.num_workers(ClusterConfig(0, threads, 1.0)) == expected
+    assert launch.num_workers(ClusterConfig(5, threads, 1.0)) == 5
+
+
+def test_freezing_writes_the_whole_configuration_and_what_its_fingerprint_was_made_of():
+    plan = planned("model.dropout=0.2")
+    frozen = plan.runs[0]
+    assert config.load(frozen.run.config) == frozen.cfg
+    identity = read_json(frozen.run.identity)
+    assert config.fingerprint(identity["science"]) == identity["fingerprint"] == frozen.run.path.parent.name
+    assert identity["changes"]["model.dropout"] == [0.1, 0.2]
+    assert identity["code"] == record.code_digest()
+
+
+def test_a_failing_run_does_not_stop_the_others():  # S1
+    bad, good = tiny_run("model.positional=learned", "model.max_positions=3"), tiny_run()
+    outcome, text = shown(bad, good)
+    assert (outcome.failed, outcome.done, outcome.interrupted) == ([bad], [good], False)
+    assert re.search(r"r1 seed 1: failed: PositionError: .*", text)
+    assert re.search(r"r2 seed 1: done, step 12/12", text)
+    assert "Traceback (most recent call last)" in bad.log.read_text()
+    assert record.comparable(record.read(good)) == undisturbed()
+
+
+def test_a_worker_that_cannot_even_start_is_a_failed_run(tmp_path, monkeypatch):  # S1
+    run = tiny_run()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "omegaconf.py").write_text("raise ImportError('no such luck')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "broken"), prepend=os.pathsep)
+    outcome, text = shown(run)
+    assert outcome.failed == [run]
+    assert read_state(run).name == "failed"
+    assert "the worker ended with exit code 1; see" in text
+    assert "no such luck" in run.log.read_text()
+
+
+def test_a_killed_worker_leaves_a_stopped_run_that_goes_on(monkeypatch):
+    run = tiny_run(*LONG)
+    started = launch.start
+
+    def start_and_kill(run: RunDir, threads: int):
+        process = started(run, threads)
+        wait_until(lambda: read_metrics(run.metrics), "the first updates")
+        process.kill()
+        return process
+
+    monkeypatch.setattr(launch, "start", start_and_kill)
+    outcome, text = shown(run)
+    assert (outcome.stopped, outcome.failed) == ([run], [])
+    assert read_state(run).words == "stopped: killed"
+    assert "r1 seed 1: stopped: killed" in text
+    assert take(run, StopAt(1)) == STOPPED
+
+
+def test_a_worker_ends_by_itself_when_its_launcher_does():
+    run = tiny_run(*LONG)
+    process = launch.start(run, threads=1)
+    try:
+        wait_until(lambda: read_metrics(run.metrics), "the first updates")
+        process.stdin.close()  # what the operating system does when the launcher is killed
+        assert process.wait(120) == STOPPED
+    finally:
+        end(process.pid)
+    state = read_state(run)
+    assert state.words == "stopped: the parent process ended"
+    assert (run.checkpoints / f"step-{state.step:06d}").is_dir()
+    assert not alive(process.pid)
+
+
+def test_a_run_that_another_process_has_is_told_apart_from_a_failure(monkeypatch):  # P7
+    run = tiny_run()
+    with lock(run.lock):
+        outcome, text = shown(run)
+    assert (outcome.held, outcome.failed, outcome.stopped) == ([run], [], [])
+    assert re.search(rf"r1 seed 1: running: by another process, process {os.getpid()} on \S+", text)
+
+
+def test_an_interrupt_is_noted_and_the_handlers_are_given_back():
+    before = signal.getsignal(signal.SIGINT)
+    received: list[int] = []
+    with launch.on_interrupt(received):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert received == [signal.SIGINT, signal.SIGTERM]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_line_of_a_run_says_what_is_known():
+    assert launch.plain("A_h4", 2, RunState("new")) == "A_h4 seed 2: new"
+    state = RunState("running", "training", 40, 1000, 12345.6, 3.14159, 27.182, None, 3723.0)
+    assert launch.plain("base", 1, state) == (
+        "base seed 1: running: training, step 40/1000, tokens/s 12,346, loss 3.142, dev PPL 27.18, ETA 1:02:03"
+    )
+
+
+def test_on_a_terminal_the_runs_are_a_live_table():
+    run = tiny_run()
+    assert take(run, StopFlag()) == 0
+    console = Console(force_terminal=True, record=True, width=100, file=open(os.devnull, "w"))  # noqa: SIM115
+    with launch.view({("base", 1): run}, {}, console) as show:
+        show()
+    console.file.close()
+    text = console.export_text()
+    assert re.search(r"row\s+seed\s+state\s+step\s+tokens/s\s+loss\s+dev PPL\s+BLEU\s+ETA", text)
+    assert re.search(r"base\s+1\s+done\s+12/12", text)
