@@ -216,7 +216,7 @@ def test_the_plan_says_rows_seeds_parameters_steps_hours_and_states():  # P10
         lines = describe(asked, workers=2).splitlines()
     assert lines[0].split() == ["row", "seed", "parameters", "paper", "steps", "hours", "state"]
     assert len(lines[1:11]) == len(asked.runs)
-    assert lines[1].split() == ["base", "1", f"{asked.runs[0].params_actual:,}", "1M", "60", "0.01", "done"]
+    assert lines[1].split() == ["base", "1", f"{asked.runs[0].params_actual:,}", "1M", "60", "0.010", "done"]
     words = [line.split(maxsplit=6)[6] for line in lines[1:7]]
     assert words == [
         "done",

@@ -1,0 +1,89 @@
+import json
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+
+from ablate.rundir import Held, RunDir, lock, read_json, write_bytes, write_json, write_text
+
+
+def test_a_run_lies_under_preset_row_fingerprint_and_seed():
+    run = RunDir.of(Path("runs"), "smoke", "A_h4", "0123456789ab", 3)
+    assert run.path == Path("runs/smoke/A_h4/0123456789ab/seed3")
+    assert run.hypotheses("dev") == run.path / "hypotheses.dev.txt"
+
+
+def test_no_two_files_of_a_run_have_one_path():
+    run = RunDir(Path("seed1"))
+    paths = [getattr(run, name) for name, value in vars(RunDir).items() if isinstance(value, property)]
+    assert len(paths) > 10
+    assert len(set(paths)) == len(paths)
+    assert {path.parent for path in paths} == {run.path}
+
+
+def test_a_file_is_written_with_its_folder_and_nothing_beside_it(tmp_path):
+    write_text(tmp_path / "new" / "text.txt", "Grüße\u2028\r\n")
+    assert (tmp_path / "new" / "text.txt").read_bytes() == "Grüße\u2028\r\n".encode()
+    assert list((tmp_path / "new").iterdir()) == [tmp_path / "new" / "text.txt"]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_write_that_fails_leaves_the_old_file(durable, tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_bytes(path, b"old", durable)
+
+    def fail(*arguments):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="full"):
+        write_bytes(path, b"new", durable)
+    assert path.read_bytes() == b"old"
+
+
+def test_json_reads_back_and_a_missing_file_is_none(tmp_path):
+    write_json(tmp_path / "a.json", {"ε": [1, 0.1, None]})
+    assert read_json(tmp_path / "a.json") == {"ε": [1, 0.1, None]}
+    assert read_json(tmp_path / "b.json") is None
+
+
+def test_json_that_is_damaged_is_an_error_and_not_a_missing_file(tmp_path):
+    (tmp_path / "a.json").write_text("{")
+    with pytest.raises(json.JSONDecodeError):
+        read_json(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_json_holds_no_nan_and_no_infinity(value, tmp_path):
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "a.json", {"loss": value})
+    assert list(tmp_path.iterdir()) == []
+
+
+def hold_until_told(path: Path, ready, done) -> None:
+    with lock(path):
+        ready.set()
+        done.wait(30)
+
+
+def test_a_lock_that_another_process_holds_names_it_and_is_free_when_that_ends(tmp_path):  # P7
+    context = multiprocessing.get_context("spawn")
+    ready, done = context.Event(), context.Event()
+    holder = context.Process(target=hold_until_told, args=(tmp_path / "lock", ready, done))
+    holder.start()
+    assert ready.wait(30)
+    with pytest.raises(Held, match=f"process {holder.pid} on "), lock(tmp_path / "lock"):
+        pass
+    holder.kill()  # however it ends
+    holder.join(30)
+    with lock(tmp_path / "lock"):
+        assert f"process {os.getpid()} on " in (tmp_path / "lock").read_text()
+    holder.close()
+
+
+def test_a_lock_is_free_after_an_error_inside(tmp_path):
+    with pytest.raises(RuntimeError), lock(tmp_path / "lock"):
+        raise RuntimeError
+    with lock(tmp_path / "lock"):
+        pass
