@@ -113,7 +113,7 @@ def typed(tree: DictConfig) -> Config:
 def explain(err: Exception) -> ConfigError:
     """Turn Hydra's error into one that names the field, the value or file, and the nearest valid name."""
     text = f"{err}\n{err.__cause__ or ''}"
-    source = next(iter(re.findall(r"(?:In|Error merging) '((?:row|sweep|preset|model|data)/[^']+)'", text)), "")
+    source = next(iter(re.findall(r"(?:In|Error merging) '(\w+/[^']+)'", text)), "")
     available = re.findall(r"^\t(\w[\w.-]*)$", text.partition("Available options")[2], re.MULTILINE)
     if match := re.search(r"Could not (?:find|load) '(\w+)/([^']+)'", text):
         group, name = match.groups()

@@ -187,7 +187,7 @@ def make_plan(
             by_identity[identity, seed].rows.append(row)
             planned_rows[row].append(by_identity[identity, seed])
     runs = list(by_identity.values())
-    rate, source = measured_rate(root / first.preset, first.cluster.sustained_gflops)
+    rate, source = measured_rate(root / first.preset, first.device, first.cluster.sustained_gflops)
     return Plan(first.preset, seeds, root, rows, planned_rows, runs, rate, source, corpus)
 
 
@@ -199,12 +199,15 @@ def find_run(root: Path, preset: str, row: str, identity: str, seed: int) -> Run
     return (finished or [run for run in found if run.path == own.path] or found or [own])[0]
 
 
-def measured_rate(folder: Path, sustained_gflops: float) -> tuple[float, str]:
-    """Give operations per second of one run: the median of this preset's records from this host, else the stated."""
+def measured_rate(folder: Path, device: str, sustained_gflops: float) -> tuple[float, str]:
+    """Give operations per second of one run: the median of a preset's records on this device, else the stated."""
     rates = []
     for path in folder.glob("*/*/seed*/record.json"):
         done = read_json(path)
-        if done and done["provenance"][-1]["host"] == platform.node():
+        if done is None:
+            continue
+        last = done["provenance"][-1]
+        if last["host"] == platform.node() and last["device"].startswith(f"{device}:"):
             rates.append(done["timing"]["flops_per_s"])
     if rates:
         return statistics.median(rates), f"the median of {len(rates)} finished runs here"

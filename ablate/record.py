@@ -27,11 +27,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ablate import __version__
 from ablate.rundir import RunDir, read_json, write_json
 
 SCHEMA = 1
 PACKAGE = Path(__file__).resolve().parent
-VERSIONS = ("ablate", "torch", "numpy", "sentencepiece", "sacrebleu", "hydra-core", "wandb")
+LIBRARIES = ("torch", "numpy", "sentencepiece", "sacrebleu", "hydra-core", "wandb")
 
 Record = dict[str, Any]
 
@@ -87,7 +88,7 @@ def attempt(planned_code: str | None, device: str, threads: int) -> dict[str, An
         "device": device,
         "threads": threads,
         "python": platform.python_version(),
-        "versions": {name: metadata.version(name) for name in VERSIONS},
+        "versions": {"ablate": __version__, **{name: metadata.version(name) for name in LIBRARIES}},
         "commit": git("rev-parse", "HEAD"),
         "uncommitted_changes": bool(git("status", "--porcelain", "--untracked-files=no")),
         "code": code,

@@ -90,6 +90,9 @@ def refuse_mixtures(records: list[Record]) -> None:
         "preset": lambda r: r["preset"],
         "corpus": lambda r: r["corpus"]["digests"]["corpus"],
         "vocabulary": lambda r: r["corpus"]["digests"]["vocab"],
+        "beam and length penalty": lambda r: (
+            f"{r['science']['decode.beam_size']}, {r['science']['decode.length_penalty']}"
+        ),
         "BLEU": lambda r: r["dev"]["bleu_signature"],
     }.items():
         values = sorted({of(done) for done in records})

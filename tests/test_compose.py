@@ -121,6 +121,15 @@ def test_a_mistake_in_a_row_file_names_the_row_the_key_and_the_nearest_valid_one
     assert all(part in said for part in ROW_MISTAKES[text]), said
 
 
+def test_a_mistake_in_any_other_file_of_ones_own_names_that_file(mine):
+    (mine / "optim").mkdir()
+    (mine / "optim" / "slow.yaml").write_text("defaults: [adam, _self_]\nwarmup_step: 8000\n")
+    with pytest.raises(
+        ConfigError, match=r"warmup_step \(from optim/slow\): no such field; did you mean 'warmup_steps'"
+    ):
+        compose(["preset=smoke", "optim=slow"], str(mine))
+
+
 def test_a_row_file_without_its_package_line_is_refused(mine):
     (mine / "row" / "bad.yaml").write_text("model: {d_k: 16}\n")
     with pytest.raises(ConfigError, match=r"row\.model \(from row/bad\): no such field"):

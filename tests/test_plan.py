@@ -242,6 +242,14 @@ def test_hours_are_operations_over_the_rate_until_there_are_measured_ones():
     assert [asked.hours(run) for run in asked.runs] == pytest.approx([0.01, 0.01])  # 36 s each, one measured
 
 
+def test_only_runs_on_the_same_device_tell_the_rate():
+    asked = planned("device=cpu")
+    record = finish(asked.runs[0], ppl=9.0, bleu=9.0)
+    on_gpu = {**record["provenance"][0], "device": "cuda: some card"}
+    finish(asked.runs[0], ppl=9.0, bleu=9.0, provenance=[on_gpu])
+    assert "nothing measured here yet" in planned("device=cpu").rate_source
+
+
 def test_without_the_corpus_what_is_done_is_said_to_be_unknown():
     said = describe(planned("data.num_train=61", prepare=False), workers=1)
     assert "unknown: corpus not prepared" in said

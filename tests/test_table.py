@@ -160,12 +160,16 @@ def test_code_that_changed_under_a_run_is_said():  # P8
 
 
 @pytest.mark.parametrize(
-    ("section", "key", "name"), [("dev", "bleu_signature", "BLEU"), ("corpus", "digests", "vocabulary")]
+    ("section", "key", "other", "name"),
+    [
+        ("dev", "bleu_signature", "tok:intl", "BLEU"),
+        ("corpus", "digests", {"corpus": "e" * 64, "vocab": "f" * 64}, "corpus"),
+        ("science", "decode.beam_size", 5, "beam and length penalty"),
+    ],
 )
-def test_numbers_that_do_not_compare_are_refused(section, key, name):
+def test_numbers_that_do_not_compare_are_refused(section, key, other, name):
     asked = planned("seeds=2")
     record = finish(asked.runs[0], ppl=9.0, bleu=9.0)
-    other = {"bleu_signature": "tok:intl", "digests": {**record["corpus"]["digests"], "vocab": "f" * 64}}[key]
     finish(asked.runs[1], 9.0, 9.0, **{section: {**record[section], key: other}})
     with pytest.raises(MixedRecords, match=f"{name}: one table cannot hold"):
         build(planned("seeds=2"))
