@@ -1,13 +1,17 @@
 import io
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tiny import StopAt, tiny_run
 
 from ablate.compose import compose
 from ablate.config import save, scaled
-from ablate.rundir import RunDir, write_json
+from ablate.data import corpus as corpora
+from ablate.rundir import RunDir, read_json, write_json
 from ablate.translate import main
+from ablate.worker import DONE, STOPPED, StopFlag, take
 
 
 def translate(monkeypatch, capsys, data: bytes, *arguments: str) -> tuple[int, str, str]:
@@ -44,3 +48,48 @@ def test_wrong_arguments_show_the_usage(arguments, monkeypatch, capsys):
         translate(monkeypatch, capsys, b"", *arguments)
     assert stopped.value.code == 2
     assert "usage: python -m ablate.translate" in capsys.readouterr().err
+
+
+def dev_sources(run: RunDir) -> list[str]:
+    identity = read_json(run.identity)
+    return corpora.reopen(Path(identity["corpus"]), identity["digests"]).text("dev", "src")
+
+
+def test_a_trained_run_translates_as_its_evaluation_did(workplace, monkeypatch, capsys):
+    run = tiny_run()
+    assert take(run, StopFlag()) == DONE
+    capsys.readouterr()
+    sources = dev_sources(run)
+    shortest_first = sorted(sources, key=len)  # D3: the order of the input, whatever is decoded first
+    hypotheses = dict(zip(sources, run.hypotheses("dev").read_text().splitlines(), strict=True))
+    code, out, err = translate(monkeypatch, capsys, "\n".join(shortest_first).encode(), str(run.path), "--threads", "1")
+    assert (code, out.splitlines()) == (0, [hypotheses[source] for source in shortest_first])
+    assert "5/5 sentences" in err
+    assert "not finished" not in err
+
+
+def test_lines_stay_lines(workplace, monkeypatch, capsys):
+    run = tiny_run()
+    assert take(run, StopAt(4)) == STOPPED
+    one, two = dev_sources(run)[:2]
+    capsys.readouterr()
+    code, out, err = translate(monkeypatch, capsys, f"{one}\n{two}\n".encode(), str(run.path))
+    assert (code, out.count("\n")) == (0, 2)
+    assert "note: the run is not finished" in err
+    first, second = out.splitlines()
+    # T2: a byte order mark, Windows' line ends, empty lines; T1: a line separator within a line.
+    text = f"\ufeff{one}\r\n\r\n{two}\n\n{one}\u2028{two}"
+    lines = translate(monkeypatch, capsys, text.encode(), str(run.path))[1].split("\n")
+    assert len(lines) == 6
+    assert (lines[:4], lines[5]) == ([first, "", second, ""], "")
+    assert translate(monkeypatch, capsys, b"", str(run.path))[:2] == (0, "")
+    assert translate(monkeypatch, capsys, b"\n", str(run.path))[:2] == (0, "\n")
+
+
+def test_a_device_that_is_not_there_is_refused(workplace, monkeypatch, capsys):
+    run = tiny_run()
+    assert take(run, StopAt(1)) == STOPPED
+    capsys.readouterr()
+    code, out, err = translate(monkeypatch, capsys, b"Hello.\n", str(run.path), "--device", "tpu")
+    assert (code, out) == (2, "")
+    assert "device='tpu': is not present; this machine has: cpu" in err
