@@ -321,7 +321,8 @@ def scaled(cfg: Config) -> Config:
     unchanged; `train_steps` by `scale.steps`, rounded, at least 1. The result's own scale is 1, 1, 1.
 
     Raises:
-        ConfigError: for a width that does not stay a whole number of at least 1, or a factor outside (0, 1].
+        ConfigError: for a width that does not stay a whole number of at least 1, a factor outside (0, 1], or fewer
+            checkpoints than are to be averaged.
     """
     for name, factor in dataclasses.asdict(cfg.scale).items():
         if not 0 < factor <= 1:
@@ -341,6 +342,14 @@ def scaled(cfg: Config) -> Config:
     optim = dataclasses.replace(cfg.optim, train_steps=max(1, round(cfg.optim.train_steps * steps)))
     done = dataclasses.replace(cfg, model=model, optim=optim, scale=Scale(1.0, 1.0, 1.0))
     check(done)
+    num_checkpoints = math.ceil(done.optim.train_steps / done.optim.checkpoint_every_steps)
+    if done.decode.average_checkpoints > num_checkpoints:
+        raise ConfigError(
+            "decode.average_checkpoints",
+            done.decode.average_checkpoints,
+            f"only {num_checkpoints} are written: {done.optim.train_steps} updates, one checkpoint every "
+            f"{done.optim.checkpoint_every_steps}",
+        )
     return done
 
 

@@ -182,10 +182,7 @@ def evaluate(
 
     start_s = time.monotonic()
     used = checkpoint.folders(run.checkpoints)[-cfg.decode.average_checkpoints :]
-    if len(used) < cfg.decode.average_checkpoints:
-        raise config.ConfigError(
-            "decode.average_checkpoints", cfg.decode.average_checkpoints, f"only {len(used)} checkpoints were written"
-        )
+    assert len(used) == cfg.decode.average_checkpoints, "the configuration was checked to leave that many"
     if len(used) > 1:
         model.load_state_dict(checkpoint.average_folders(used, science, cfg.device))
     model.eval()

@@ -11,6 +11,7 @@ import pytest
 from tiny import EVERY, STEPS, TINY, StopAt, end, tiny_run, undisturbed, wait_until
 
 from ablate import checkpoint, compose, config, record, worker
+from ablate.config import ConfigError
 from ablate.launch import start
 from ablate.rundir import RunDir, lock, read_json, write_json
 from ablate.status import read_state
@@ -215,10 +216,10 @@ def test_a_run_that_raises_says_so_and_leaves_its_traceback(capsys):  # S1
     assert not run.record.exists()
 
 
-def test_too_few_checkpoints_for_the_average_fail_by_name():
-    run = tiny_run("decode.average_checkpoints=2", f"optim.checkpoint_every_steps={STEPS}")
-    assert take(run, StopFlag()) == FAILED
-    assert read_state(run).reason.startswith("ConfigError: decode.average_checkpoints=2: only 1 checkpoints")
+def test_too_few_checkpoints_for_the_average_are_refused_before_anything_starts():
+    assert tiny_run("decode.average_checkpoints=2", f"optim.checkpoint_every_steps={STEPS - 1}")  # one at 11, one at 12
+    with pytest.raises(ConfigError, match=r"only 1 are written: 12 updates, one checkpoint every 12"):
+        tiny_run("decode.average_checkpoints=2", f"optim.checkpoint_every_steps={STEPS}")
 
 
 def test_what_is_not_a_run_s_folder_is_explained(capsys):
