@@ -1,30 +1,21 @@
-"""Score a model: perplexity of a split, and BLEU and chrF of its translations. The one door to sacreBLEU."""
+"""Evaluate a trained model: perplexity of a split, and the scores of its translations."""
 
-import logging
+import hashlib
 import math
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
 
-import numpy as np
-import sacrebleu
 import torch
-from sacrebleu import significance
 
+from ablate.bleu import ScoreError, score
+from ablate.config import DecodeConfig
 from ablate.data.batch import eval_batches
+from ablate.data.corpus import Corpus
 from ablate.data.packed import Packed
+from ablate.decode import translate_all
 from ablate.loss import smoothed_loss
 from ablate.model.transformer import Transformer
-
-logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it reports every step of a significance test
-
-FEWEST_SAMPLES = 40  # below, a resample's 2.5 % tail holds nothing
-SUBWORD_MARKS = ("\u2581", "@@ ")  # SentencePiece's word boundary, subword-nmt's continuation
-
-
-class ScoreError(ValueError):
-    """Translations that cannot be scored as they are."""
 
 
 @dataclass
@@ -34,28 +25,6 @@ class Perplexity:
     ppl: float
     nll_per_token: float  # nats
     num_tokens: int
-
-
-@dataclass
-class Scores:
-    """Corpus scores, each with the signature without which it says nothing."""
-
-    bleu: float
-    bleu_signature: str
-    chrf: float
-    chrf_signature: str
-    num_sentences: int
-
-
-@dataclass
-class BleuDifference:
-    """How far two systems' BLEU lies apart on the same sentences, with the signature of the test."""
-
-    delta: float  # other - base, BLEU points
-    p: float  # sacreBLEU's; see `paired_bootstrap` for what it is worth
-    low: float  # 95 % interval of delta
-    high: float
-    signature: str
 
 
 @torch.no_grad()
@@ -93,103 +62,37 @@ def clean(text: str) -> str:
     return text.replace("\n", " ").replace("\r", " ")
 
 
-def score(hypotheses: list[str], references: list[str]) -> Scores:
-    """Score detokenised translations with sacreBLEU's 13a BLEU and chrF.
+def evaluate(
+    model: Transformer,
+    corpus: Corpus,
+    split: str,
+    decode: DecodeConfig,
+    batch_tokens: int,
+    device: str,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> tuple[dict[str, Any], str]:
+    """Measure a split's perplexity, translate it, and score the translations.
 
     Args:
-        hypotheses: one per sentence, in the corpus's order.
-        references: the same number; empty ones are scored like any other.
+        model: holds the parameters to be judged.
+        corpus: prepared.
+        split: dev or test.
+        decode: beam search's settings.
+        batch_tokens: see `perplexity`.
+        device: where the model is.
+        on_progress: told how many sentences are translated, and of how many.
+        should_stop: True leads to `ablate.decode.Stopped`.
 
-    Raises:
-        ScoreError: if the numbers differ, or the hypotheses are subwords rather than text.
+    Returns:
+        The record's section for the split; and the translations, a line each, in the corpus's order.
     """
-    refuse_unscorable(hypotheses, references)
-    bleu_metric, chrf_metric = sacrebleu.BLEU(), sacrebleu.CHRF()
-    bleu = bleu_metric.corpus_score(hypotheses, [references])
-    chrf = chrf_metric.corpus_score(hypotheses, [references])
-    return Scores(
-        bleu=bleu.score,
-        bleu_signature=str(bleu_metric.get_signature()),
-        chrf=chrf.score,
-        chrf_signature=str(chrf_metric.get_signature()),
-        num_sentences=len(references),
-    )
-
-
-def refuse_unscorable(hypotheses: list[str], references: list[str]) -> None:
-    """Make sure that translations are text, one for each reference.
-
-    Raises:
-        ScoreError: if they are not.
-    """
-    if len(hypotheses) != len(references):
-        raise ScoreError(f"{len(hypotheses)} hypotheses for {len(references)} references")
-    if not references:
-        raise ScoreError("0 sentences: there is nothing to score")
-    for mark in SUBWORD_MARKS:
-        marked = next((i for i, text in enumerate(hypotheses) if mark in text), None)
-        if marked is not None and not any(mark in text for text in references):
-            raise ScoreError(
-                f"hypothesis {marked + 1} holds {mark!r}: scores are of text, not of subwords: {hypotheses[marked]!r}"
-            )
-
-
-def paired_bootstrap(
-    base: list[str], other: list[str], references: list[str], num_samples: int = 1000, seed: int = 12345
-) -> BleuDifference:
-    """Compare two systems' BLEU by sacreBLEU's paired bootstrap over sentences (Koehn 2004).
-
-    It tells whether other sentences would change the verdict, not whether other seeds would. Judge by the interval
-    (percentiles, Efron 1979). p is the Moses script's: it takes a resampled difference's absolute value before it
-    centres it, and so falls below 0.05 for two equal systems on 11 of 100 test sets. Where no resample differs
-    sacreBLEU would say 1 / (num_samples + 1); here p is 1.
-
-    Args:
-        base: detokenised translations, one per sentence.
-        other: those of the system compared with it.
-        references: the same number.
-        num_samples: resamples of the sentences.
-        seed: of the resampling, at least 1: sacreBLEU takes 0 for no seed.
-
-    Raises:
-        ScoreError: for translations that `score` refuses, fewer than `FEWEST_SAMPLES` resamples, or a seed below 1.
-    """
-    refuse_unscorable(base, references)
-    refuse_unscorable(other, references)
-    if num_samples < FEWEST_SAMPLES:
-        raise ScoreError(f"num_samples={num_samples}: must be at least {FEWEST_SAMPLES}")
-    if seed < 1:
-        raise ScoreError(f"seed={seed}: must be at least 1")
-    metric = sacrebleu.BLEU(force=True)  # no warning of a tokenised period; the score is the same
-    systems = [("base", base), ("other", other)]
-    with sacrebleu_seed(seed):
-        test = significance.PairedTest(systems, {"BLEU": metric}, [references], test_type="bs", n_samples=num_samples)
-        signatures, results = test()
-        # The test keeps its resamples to itself; under the same seed these are the same sentences (sacreBLEU 2.6).
-        resampled = [bootstrap_scores(metric, system, references, num_samples) for _, system in systems]
-    before, after = results["BLEU"]
-    differences = resampled[1] - resampled[0]
-    low, high = np.quantile(differences, [0.025, 0.975])
-    p = after.p_value if differences.any() else 1.0
-    return BleuDifference(after.score - before.score, p, float(low), float(high), str(signatures["BLEU"]))
-
-
-def bootstrap_scores(metric: sacrebleu.BLEU, system: list[str], references: list[str], num_samples: int) -> np.ndarray:
-    """Score a system on resampled sentences: (num_samples,), drawn by sacreBLEU under the seed it is given."""
-    statistics = metric._extract_corpus_statistics(system, [references])
-    _, scores = significance._bootstrap_resample(statistics, metric, num_samples)
-    return np.array([score.score for score in scores])
-
-
-@contextmanager
-def sacrebleu_seed(seed: int) -> Iterator[None]:
-    """Give sacreBLEU its seed, for which it has no argument: it reads the environment."""
-    before = os.environ.get("SACREBLEU_SEED")
-    os.environ["SACREBLEU_SEED"] = str(seed)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["SACREBLEU_SEED"]
-        else:
-            os.environ["SACREBLEU_SEED"] = before
+    packed, subwords = corpus.split(split), corpus.subwords
+    measured = perplexity(model, packed, batch_tokens, device)
+    sources = [packed.src(i) for i in range(len(packed))]
+    found = translate_all(model, sources, decode, device, on_progress=on_progress, should_stop=should_stop)
+    hypotheses = [clean(subwords.decode(hypothesis.ids)) for hypothesis in found]
+    scores = score(hypotheses, corpus.text(split, "tgt"))
+    text = "".join(f"{hypothesis}\n" for hypothesis in hypotheses)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return {**asdict(measured), **asdict(scores), "hypotheses_sha256": digest}, text

@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
         corpus = prepare(compose(args.overrides, args.config_dir).data, say=lambda line: print(line, file=sys.stderr))
     except ValueError as err:
         print(f"error: {err}", file=sys.stderr)
-        return 1
+        return 2
     print(corpus.describe())
     return 0
 

@@ -20,14 +20,18 @@ was killed and resumed writes the same (`comparable`).
 
 import hashlib
 import platform
+import resource
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from ablate import __version__
+from ablate.config import Config
+from ablate.params import count_parameters, params_paper, run_flops
 from ablate.rundir import RunDir, read_json, write_json
 
 SCHEMA = 1
@@ -56,6 +60,67 @@ def read(run: RunDir) -> Record | None:
     if record is not None and record.get("schema") != SCHEMA:
         raise RecordError(f"{run.record}: schema={record.get('schema')!r}, this version of ablate reads {SCHEMA}")
     return record
+
+
+def assemble(
+    cfg: Config,
+    identity: dict[str, Any],
+    attempts: list[dict[str, Any]],
+    manifest: dict[str, Any],
+    progress: dict[str, Any],
+    results: dict[str, Any],
+) -> Record:
+    """Put a finished run's record together.
+
+    Args:
+        cfg: as frozen.
+        identity: fingerprint and science.
+        attempts: the provenance of each.
+        manifest: the corpus's.
+        progress: the trainer's, with the first epoch's padding_share.
+        results: the sections dev and checkpoint, and evaluate_s.
+    """
+    best_step, best_ppl = min(progress["history"], key=lambda point: point[1])
+    train_s, src_tokens, tgt_tokens = progress["train_s"], progress["src_tokens"], progress["tgt_tokens"]
+    vocab_size = manifest["vocab_size"]
+    return {
+        "row": cfg.row.name,
+        "block": cfg.row.block,
+        "cites": cfg.row.cites,
+        "preset": cfg.preset,
+        "seed": cfg.seed,
+        "fingerprint": identity["fingerprint"],
+        "science": identity["science"],
+        "paper": asdict(cfg.row.paper),
+        "params": {"actual": count_parameters(cfg.model, vocab_size), "paper": params_paper(cfg.model)},
+        "corpus": manifest,
+        "train": {
+            "steps": progress["step"],
+            "epochs": progress["epoch"],
+            "src_tokens": src_tokens,
+            "tgt_tokens": tgt_tokens,
+            "padding_share": progress["padding_share"],
+            "loss": progress["loss"],
+            "nll": progress["nll"],
+        },
+        "dev": {
+            **results["dev"],
+            "best_ppl": best_ppl,
+            "best_ppl_step": int(best_step),
+            "history": progress["history"],
+        },
+        "checkpoint": results["checkpoint"],
+        "timing": {
+            "train_s": train_s,
+            "flops_per_s": run_flops(cfg.model, cfg.optim, vocab_size) / train_s,
+            "steps_per_s": progress["step"] / train_s,
+            "tgt_tokens_per_s": tgt_tokens / train_s,
+            "src_tgt_tokens_per_s": (src_tokens + tgt_tokens) / train_s,
+            "evaluate_s": results["evaluate_s"],
+            "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        },
+        "provenance": attempts,
+    }
 
 
 def comparable(record: Record) -> Record:

@@ -17,6 +17,7 @@ from ablate.plan import Plan, describe, plan_from
 from ablate.status import read_state, terminal
 
 SETTLE_S = 10.0  # the workers of a launcher that was killed stop at their next update
+WORST_FIRST = (2, 1, 130, 75)  # which exit code speaks for several jobs
 STOPPED = 75  # exit code: not finished, nothing wrong; the same command continues
 
 WANTS_TRACE = "HYDRA_FULL_ERROR" in os.environ  # tracebacks instead of one line
@@ -103,7 +104,7 @@ def main() -> int:
         if WANTS_TRACE:
             raise
         return refuse(explain(err))
-    return max(exit_codes, default=0)
+    return next((code for code in WORST_FIRST if code in exit_codes), 0)
 
 
 def refuse(err: ValueError) -> int:

@@ -62,7 +62,7 @@ class Tracker:
 
     def finish(self, exit_code: int) -> None:
         """Close the log; W&B marks the run failed for any exit code but 0 (W3)."""
-        self.file.close()
+        self.file.close()  # as often as one likes
         if self.mirror is not None:
             self.mirror.finish(exit_code=exit_code)
             self.mirror = None

@@ -80,7 +80,8 @@ def accumulate_gradients(
         device: where the model is.
         bf16: run the matrix products in bfloat16.
     """
-    zero = torch.zeros((), dtype=torch.float64, device=device)
+    exact = torch.float32 if device == "mps" else torch.float64  # Apple's GPUs have no float64
+    zero = torch.zeros((), dtype=exact, device=device)
     loss_sum, nll_sum, src_tokens, tgt_tokens = zero.clone(), zero.clone(), 0, 0
     for batch in batches:
         src = torch.from_numpy(batch.src).to(device, non_blocking=True)  # (B, S)
@@ -93,7 +94,7 @@ def accumulate_gradients(
         nll_sum += nll.detach()
         src_tokens += batch.num_src_tokens
         tgt_tokens += batch.num_tgt_tokens
-    num_tokens = torch.tensor(float(tgt_tokens), dtype=torch.float64, device=device)
+    num_tokens = torch.tensor(float(tgt_tokens), dtype=exact, device=device)
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     if dist.is_initialized():
         for tensor in [*gradients, loss_sum, nll_sum, num_tokens]:

@@ -4,10 +4,8 @@
 run failed (error.txt says why), 3 another process has the run, 75 stopped at a checkpoint: start it again.
 """
 
-import hashlib
 import os
 import platform
-import resource
 import signal
 import sys
 import threading
@@ -19,13 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from ablate import config, record
 from ablate.config import Config
-from ablate.params import count_parameters, params_paper, run_flops
 from ablate.rundir import Held, RunDir, lock, read_json, write_json, write_text
 
 if TYPE_CHECKING:  # torch is imported once the run is ours, so that losing a race costs nothing
     from ablate.data.corpus import Corpus
     from ablate.model.transformer import Transformer
-    from ablate.train import Progress
 
 DONE, FAILED, HELD, STOPPED = 0, 1, 3, 75
 LOCK_PATIENCE_S = 2  # whoever only looks whether a run is taken holds its lock for a moment
@@ -117,6 +113,7 @@ def execute(run: RunDir, cfg: Config, stop: StopFlag) -> None:
     import torch
 
     from ablate.data import corpus as corpora
+    from ablate.decode import Stopped
     from ablate.model.transformer import Transformer
     from ablate.track import Tracker
     from ablate.train import Trainer, generator_seed
@@ -156,119 +153,52 @@ def execute(run: RunDir, cfg: Config, stop: StopFlag) -> None:
             on_progress=lambda numbers: beat(run, **total, **numbers),
             say=say,
         )
-        progress = trainer.run()
-        results = evaluate(run, cfg, science, model, corpus, stop, total)
-        padding_share = trainer.batches.padding_share(0)
-        write_record(run, cfg, identity, attempts, corpus, progress, padding_share, results)
+        try:
+            progress = trainer.run()
+            results = judge(run, cfg, science, model, corpus, stop)
+        except Stopped:
+            tracker.finish(0)  # not a failure: it goes on later
+            raise
         tracker.log(progress.step, dev_bleu=results["dev"]["bleu"], dev_chrf=results["dev"]["chrf"])
         tracker.summary(**results["dev"], **{f"paper_{k}": v for k, v in asdict(cfg.row.paper).items()})
+        seen = {**asdict(progress), "padding_share": trainer.batches.padding_share(0)}
+        record.write(run, record.assemble(cfg, identity, attempts, corpus.manifest, seen, results))
     beat(run, state="done", step=progress.step, **total)
     say(f"done: dev perplexity {results['dev']['ppl']:.2f}, BLEU {results['dev']['bleu']:.1f}")
 
 
-def evaluate(
-    run: RunDir,
-    cfg: Config,
-    science: dict[str, Any],
-    model: "Transformer",
-    corpus: "Corpus",
-    stop: StopFlag,
-    total: dict[str, int],
+def judge(
+    run: RunDir, cfg: Config, science: dict[str, Any], model: "Transformer", corpus: "Corpus", stop: StopFlag
 ) -> dict[str, Any]:
-    """Measure dev perplexity, translate the dev set, score the translations; gives the record's sections."""
+    """Evaluate the model on the dev set, with the checkpoints the configuration names; gives the record's sections."""
     from ablate import checkpoint
-    from ablate.decode import translate_all
-    from ablate.evaluate import clean, perplexity, score
+    from ablate.evaluate import evaluate
 
-    start_s = time.monotonic()
+    start_s = last_s = time.monotonic()
     used = checkpoint.folders(run.checkpoints)[-cfg.decode.average_checkpoints :]
     assert len(used) == cfg.decode.average_checkpoints, "the configuration was checked to leave that many"
     if len(used) > 1:
         model.load_state_dict(checkpoint.average_folders(used, science, cfg.device))
-    model.eval()
-    dev_set = corpus.split("dev")
-    measured = perplexity(model, dev_set, cfg.optim.batch_tokens, cfg.device)
-    done_s = [0.0]
+    steps = {"step": cfg.optim.train_steps, "total": cfg.optim.train_steps}
 
     def progress(done: int, sentences: int) -> None:
-        if time.monotonic() - done_s[0] > 1:
-            done_s[0] = time.monotonic()
-            beat(run, state="decoding", step=total["total"], sentences=f"{done}/{sentences}", **total)
+        nonlocal last_s
+        if time.monotonic() - last_s > 1:
+            last_s = time.monotonic()
+            beat(run, state="decoding", sentences=f"{done}/{sentences}", **steps)
 
-    sources = [dev_set.src(i) for i in range(len(dev_set))]
-    translations = translate_all(model, sources, cfg.decode, cfg.device, on_progress=progress, should_stop=stop)
-    hypotheses = [clean(corpus.subwords.decode(hypothesis.ids)) for hypothesis in translations]
-    scores = score(hypotheses, corpus.text("dev", "tgt"))
-    text = "".join(f"{hypothesis}\n" for hypothesis in hypotheses)
-    write_text(run.hypotheses("dev"), text)
+    dev, translations = evaluate(
+        model, corpus, "dev", cfg.decode, cfg.optim.batch_tokens, cfg.device, progress, should_stop=stop
+    )
+    write_text(run.hypotheses("dev"), translations)
     return {
-        "dev": {
-            **asdict(measured),
-            **asdict(scores),
-            "hypotheses_sha256": hashlib.sha256(text.encode()).hexdigest(),
-        },
+        "dev": dev,
         "checkpoint": {
             "rule": "last" if len(used) == 1 else f"mean of the last {len(used)}",
             "steps": [checkpoint.step_of(path) for path in used],
         },
         "evaluate_s": time.monotonic() - start_s,
     }
-
-
-def write_record(
-    run: RunDir,
-    cfg: Config,
-    identity: dict[str, Any],
-    attempts: list[dict[str, Any]],
-    corpus: "Corpus",
-    progress: "Progress",
-    padding_share: float,
-    results: dict[str, Any],
-) -> None:
-    """Put together record.json; see `ablate.record` for what each key means."""
-    best_step, best_ppl = min(progress.history, key=lambda point: point[1])
-    vocab_size = corpus.subwords.vocab_size
-    record.write(
-        run,
-        {
-            "row": cfg.row.name,
-            "block": cfg.row.block,
-            "cites": cfg.row.cites,
-            "preset": cfg.preset,
-            "seed": cfg.seed,
-            "fingerprint": identity["fingerprint"],
-            "science": identity["science"],
-            "paper": asdict(cfg.row.paper),
-            "params": {"actual": count_parameters(cfg.model, vocab_size), "paper": params_paper(cfg.model)},
-            "corpus": corpus.manifest,
-            "train": {
-                "steps": progress.step,
-                "epochs": progress.epoch,
-                "src_tokens": progress.src_tokens,
-                "tgt_tokens": progress.tgt_tokens,
-                "padding_share": padding_share,
-                "loss": progress.loss,
-                "nll": progress.nll,
-            },
-            "dev": {
-                **results["dev"],
-                "best_ppl": best_ppl,
-                "best_ppl_step": int(best_step),
-                "history": progress.history,
-            },
-            "checkpoint": results["checkpoint"],
-            "timing": {
-                "train_s": progress.train_s,
-                "flops_per_s": run_flops(cfg.model, cfg.optim, vocab_size) / progress.train_s,
-                "steps_per_s": progress.step / progress.train_s,
-                "tgt_tokens_per_s": progress.tgt_tokens / progress.train_s,
-                "src_tgt_tokens_per_s": (progress.src_tokens + progress.tgt_tokens) / progress.train_s,
-                "evaluate_s": results["evaluate_s"],
-                "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-            },
-            "provenance": attempts,
-        },
-    )
 
 
 def describe_device(device: str) -> str:

@@ -14,10 +14,11 @@ from ablate.compose import PACKAGE
 # From the bottom up: a module imports only from lines above its own. `data` and `model` are packages of several files.
 ORDER = [
     "rundir",
-    "config record",
-    "params schedule data device stats",
-    "model loss",
-    "checkpoint decode evaluate track",
+    "config",
+    "params schedule data device stats bleu",
+    "record model loss",
+    "checkpoint decode track",
+    "evaluate",
     "train",
     "worker translate",
     "compose status diff",
@@ -29,7 +30,7 @@ ORDER = [
 TORCH = "model loss checkpoint decode evaluate train worker translate"
 DOORS = {
     "hydra": {"compose", "run"},
-    "sacrebleu": {"evaluate"},
+    "sacrebleu": {"bleu"},
     "wandb": {"track"},
     "pandas": {"table"},
     "sentencepiece": {"data"},

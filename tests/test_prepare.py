@@ -30,7 +30,7 @@ def test_it_prepares_once_and_describes_the_corpus(root, capsys):
     ],
 )
 def test_what_the_user_can_mend_is_one_message_and_exit_code_1(overrides, message, capsys):
-    assert main(overrides) == 1
+    assert main(overrides) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert "error: " in err

@@ -1,0 +1,144 @@
+"""Score translations: BLEU and chrF, and whether two systems differ. The one door to sacreBLEU; no torch."""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import sacrebleu
+from sacrebleu import significance
+
+logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it reports every step of a significance test
+
+FEWEST_SAMPLES = 40  # below, a resample's 2.5 % tail holds nothing
+SUBWORD_MARKS = ("\u2581", "@@ ")  # SentencePiece's word boundary, subword-nmt's continuation
+
+
+class ScoreError(ValueError):
+    """Translations that cannot be scored as they are."""
+
+
+@dataclass
+class Scores:
+    """Corpus scores, each with the signature without which it says nothing."""
+
+    bleu: float
+    bleu_signature: str
+    chrf: float
+    chrf_signature: str
+    num_sentences: int
+
+
+@dataclass
+class BleuDifference:
+    """How far two systems' BLEU lies apart on the same sentences, with the signature of the test."""
+
+    delta: float  # other - base, BLEU points
+    p: float  # sacreBLEU's; see `paired_bootstrap` for what it is worth
+    low: float  # 95 % interval of delta
+    high: float
+    signature: str
+
+
+def score(hypotheses: list[str], references: list[str]) -> Scores:
+    """Score detokenised translations with sacreBLEU's 13a BLEU and chrF.
+
+    Args:
+        hypotheses: one per sentence, in the corpus's order.
+        references: the same number; empty ones are scored like any other.
+
+    Raises:
+        ScoreError: if the numbers differ, or the hypotheses are subwords rather than text.
+    """
+    refuse_unscorable(hypotheses, references)
+    bleu_metric, chrf_metric = sacrebleu.BLEU(), sacrebleu.CHRF()
+    bleu = bleu_metric.corpus_score(hypotheses, [references])
+    chrf = chrf_metric.corpus_score(hypotheses, [references])
+    return Scores(
+        bleu=bleu.score,
+        bleu_signature=str(bleu_metric.get_signature()),
+        chrf=chrf.score,
+        chrf_signature=str(chrf_metric.get_signature()),
+        num_sentences=len(references),
+    )
+
+
+def refuse_unscorable(hypotheses: list[str], references: list[str]) -> None:
+    """Make sure that translations are text, one for each reference.
+
+    Raises:
+        ScoreError: if they are not.
+    """
+    if len(hypotheses) != len(references):
+        raise ScoreError(f"{len(hypotheses)} hypotheses for {len(references)} references")
+    if not references:
+        raise ScoreError("0 sentences: there is nothing to score")
+    for mark in SUBWORD_MARKS:
+        marked = next((i for i, text in enumerate(hypotheses) if mark in text), None)
+        if marked is not None and not any(mark in text for text in references):
+            raise ScoreError(
+                f"hypothesis {marked + 1} holds {mark!r}: scores are of text, not of subwords: {hypotheses[marked]!r}"
+            )
+
+
+def paired_bootstrap(
+    base: list[str], other: list[str], references: list[str], num_samples: int = 1000, seed: int = 12345
+) -> BleuDifference:
+    """Compare two systems' BLEU by sacreBLEU's paired bootstrap over sentences (Koehn 2004).
+
+    It tells whether other sentences would change the verdict, not whether other seeds would. Judge by the interval
+    (percentiles, Efron 1979). p is the Moses script's: it takes a resampled difference's absolute value before it
+    centres it, and so falls below 0.05 for two equal systems on 11 of 100 test sets. Where no resample differs
+    sacreBLEU would say 1 / (num_samples + 1); here p is 1.
+
+    Args:
+        base: detokenised translations, one per sentence.
+        other: those of the system compared with it.
+        references: the same number.
+        num_samples: resamples of the sentences.
+        seed: of the resampling, at least 1: sacreBLEU takes 0 for no seed.
+
+    Raises:
+        ScoreError: for translations that `score` refuses, fewer than `FEWEST_SAMPLES` resamples, or a seed below 1.
+    """
+    refuse_unscorable(base, references)
+    refuse_unscorable(other, references)
+    if num_samples < FEWEST_SAMPLES:
+        raise ScoreError(f"num_samples={num_samples}: must be at least {FEWEST_SAMPLES}")
+    if seed < 1:
+        raise ScoreError(f"seed={seed}: must be at least 1")
+    metric = sacrebleu.BLEU(force=True)  # no warning of a tokenised period; the score is the same
+    systems = [("base", base), ("other", other)]
+    with sacrebleu_seed(seed):
+        test = significance.PairedTest(systems, {"BLEU": metric}, [references], test_type="bs", n_samples=num_samples)
+        signatures, results = test()
+        # The test keeps its resamples to itself; under the same seed these are the same sentences (sacreBLEU 2.6).
+        resampled = [bootstrap_scores(metric, system, references, num_samples) for _, system in systems]
+    before, after = results["BLEU"]
+    differences = resampled[1] - resampled[0]
+    low, high = np.quantile(differences, [0.025, 0.975])
+    p = after.p_value if differences.any() else 1.0
+    return BleuDifference(after.score - before.score, p, float(low), float(high), str(signatures["BLEU"]))
+
+
+def bootstrap_scores(metric: sacrebleu.BLEU, system: list[str], references: list[str], num_samples: int) -> np.ndarray:
+    """Score a system on resampled sentences: (num_samples,), drawn by sacreBLEU under the seed it is given."""
+    statistics = metric._extract_corpus_statistics(system, [references])
+    _, scores = significance._bootstrap_resample(statistics, metric, num_samples)
+    return np.array([score.score for score in scores])
+
+
+@contextmanager
+def sacrebleu_seed(seed: int) -> Iterator[None]:
+    """Give sacreBLEU its seed, for which it has no argument: it reads the environment."""
+    before = os.environ.get("SACREBLEU_SEED")
+    os.environ["SACREBLEU_SEED"] = str(seed)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["SACREBLEU_SEED"]
+        else:
+            os.environ["SACREBLEU_SEED"] = before
