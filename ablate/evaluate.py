@@ -75,7 +75,7 @@ def evaluate(
     """Measure a split's perplexity, translate it, and score the translations.
 
     Args:
-        model: holds the parameters to be judged.
+        model: holds the parameters to be judged; is left in evaluation mode.
         corpus: prepared.
         split: dev or test.
         decode: beam search's settings.
@@ -87,6 +87,7 @@ def evaluate(
     Returns:
         The record's section for the split; and the translations, a line each, in the corpus's order.
     """
+    model.eval()
     packed, subwords = corpus.split(split), corpus.subwords
     measured = perplexity(model, packed, batch_tokens, device)
     sources = [packed.src(i) for i in range(len(packed))]
