@@ -27,6 +27,21 @@ def folders(checkpoints: Path) -> list[Path]:
     return sorted((path for path in checkpoints.glob("step-*") if NAME.fullmatch(path.name)), key=step_of)
 
 
+def counted(checkpoints: Path, num: int, every: int) -> list[Path]:
+    """List the newest checkpoint, after the `num` - 1 newest regular ones before it, or as many as there are.
+
+    One in between, where the run was stopped, is never among them: what is averaged does not depend on interruptions.
+
+    Args:
+        checkpoints: the run's folder of checkpoints.
+        num: how many, at least 1.
+        every: updates between two regular checkpoints.
+    """
+    found = folders(checkpoints)
+    regular = [path for path in found[:-1] if step_of(path) % every == 0]
+    return [*regular[max(0, len(regular) - (num - 1)) :], *found[-1:]]
+
+
 def step_of(folder: Path) -> int:
     """Read off a checkpoint's name how many updates it has seen."""
     return int(folder.name.removeprefix("step-"))
@@ -36,7 +51,7 @@ def save(checkpoints: Path, step: int, state: State, science: dict[str, Any], ke
     """Write one checkpoint so that it is complete on the disk or not there at all, then delete the oldest.
 
     It stays beside the newest `keep` - 1 of the regular ones, those at multiples of `every`. One in between, where the
-    run was stopped, goes with the next save: what is averaged in the end does not depend on interruptions.
+    run was stopped, goes with the next save, and so does a newer one: it could not be read, or it would be newest.
 
     Args:
         checkpoints: the run's folder of checkpoints.
@@ -59,9 +74,9 @@ def save(checkpoints: Path, step: int, state: State, science: dict[str, Any], ke
         discard(final)
     os.replace(aside, final)
     sync_folder(checkpoints)
-    others = [path for path in folders(checkpoints) if path != final]
-    regular = [path for path in others if step_of(path) % every == 0]
-    for old in set(others) - set(regular[max(0, len(regular) - (keep - 1)) :]):
+    for unreadable in [path for path in folders(checkpoints) if step_of(path) > step]:
+        discard(unreadable)
+    for old in set(folders(checkpoints)) - set(counted(checkpoints, keep, every)):
         discard(old)
     return final
 

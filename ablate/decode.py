@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ablate.config import DecodeConfig
+from ablate.data.batch import source_batches
 
 
 class Stopped(Exception):
@@ -201,7 +202,7 @@ def translate_all(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> list[Hypothesis]:
-    """Translate sentences in batches of similar length, longest first, and give the results in the order of the input.
+    """Translate sentences in batches of similar length (`source_batches`) and give the results in the input's order.
 
     Args:
         model: as `beam_search`.
@@ -215,16 +216,10 @@ def translate_all(
         PositionError: before the first step, if the longest sentence needs more learned positions than there are.
         Stopped: when `should_stop` says so.
     """
-    order = sorted(range(len(sentences)), key=lambda i: -len(sentences[i]))
     found: dict[int, Hypothesis] = {}
-    for start in range(0, len(order), decode.batch_sentences):
-        chosen = order[start : start + decode.batch_sentences]
-        src = torch.full((len(chosen), len(sentences[chosen[0]])), model.pad_id)
-        for row, i in enumerate(chosen):
-            src[row, : len(sentences[i])] = torch.tensor(sentences[i])
-        best = beam_search(
-            model, src.to(device), decode.beam_size, decode.length_penalty, decode.max_extra, should_stop
-        )
-        found |= dict(zip(chosen, best, strict=True))
+    for index, ids in source_batches(sentences, decode.batch_sentences):
+        src = torch.from_numpy(ids).to(device)
+        best = beam_search(model, src, decode.beam_size, decode.length_penalty, decode.max_extra, should_stop)
+        found |= dict(zip(index.tolist(), best, strict=True))
         on_progress(len(found), len(sentences))
     return [found[i] for i in range(len(sentences))]

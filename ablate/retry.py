@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ablate import config
 from ablate.launch import launch, num_workers
-from ablate.status import find, read_state, terminal
+from ablate.status import find, read_state, runs_folder, terminal
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -15,7 +15,7 @@ def main(argv: list[str] | None = None) -> int:
         prog="python -m ablate.retry",
         description="Do failed runs again. A run starts from its newest checkpoint, under its frozen configuration.",
     )
-    parser.add_argument("runs", nargs="?", default="runs", help="the folder of runs (default: runs)")
+    parser.add_argument("runs", nargs="?", default=runs_folder(), help="the folder of runs (default: %(default)s)")
     parser.add_argument("--failed", action="store_true", required=True, help="the runs that failed")
     arguments = parser.parse_args(argv)
     console = terminal()

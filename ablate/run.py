@@ -17,8 +17,8 @@ from ablate.plan import Plan, describe, plan_from
 from ablate.status import read_state, terminal
 
 SETTLE_S = 10.0  # the workers of a launcher that was killed stop at their next update
-WORST_FIRST = (2, 1, 130, 75)  # which exit code speaks for several jobs
-STOPPED = 75  # exit code: not finished, nothing wrong; the same command continues
+STOPPED, INTERRUPTED = 75, 130  # exit codes: not finished, nothing wrong; the same command continues
+WORST_FIRST = (2, 1, INTERRUPTED, STOPPED)  # which exit code speaks for several jobs
 
 WANTS_TRACE = "HYDRA_FULL_ERROR" in os.environ  # tracebacks instead of one line
 
@@ -31,6 +31,8 @@ def do(overrides: list[str], plan_only: bool, say: Callable[[str], None], consol
     cluster = plan.runs[0].cfg.cluster
     workers = num_workers(cluster)
     say(f"ablate {__version__}: preset {plan.preset}, {len(plan.rows)} rows × {plan.seeds} seeds, in {plan.runs_dir}")
+    cfg = plan.runs[0].cfg
+    say(f"device {cfg.device}, precision {cfg.precision}; {workers} runs at once, {cluster.threads} CPU threads each")
     if plan.corpus:
         say(plan.corpus.describe())
     say(describe(plan, workers))
@@ -74,13 +76,15 @@ def conclude(plan: Plan, outcome: Outcome | None, say: Callable[[str], None]) ->
         return 1
     if unfinished:
         say("The same command continues.")
-        return 130 if outcome and outcome.interrupted else STOPPED
+        return INTERRUPTED if outcome and outcome.interrupted else STOPPED
     return 0
 
 
 @hydra.main(config_path=str(root("conf")), config_name="config", version_base="1.3")
 def job(cfg: DictConfig) -> None:
     """Do one job: what is on the command line, or one of the combinations of -m."""
+    if INTERRUPTED in exit_codes:
+        return  # Ctrl-C is meant for all jobs of -m
     console = terminal()
 
     def say(text: str) -> None:
@@ -88,7 +92,7 @@ def job(cfg: DictConfig) -> None:
 
     try:
         exit_codes.append(do(list(HydraConfig.get().overrides.task), bool(cfg.plan_only), say, console))
-    except ValueError as err:
+    except (ValueError, OSError) as err:  # OSError: a folder that cannot be written, a full disk
         if WANTS_TRACE:
             raise
         exit_codes.append(refuse(err))
@@ -104,10 +108,13 @@ def main() -> int:
         if WANTS_TRACE:
             raise
         return refuse(explain(err))
+    except KeyboardInterrupt:  # while planning; `launch` takes it otherwise
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
     return next((code for code in WORST_FIRST if code in exit_codes), 0)
 
 
-def refuse(err: ValueError) -> int:
+def refuse(err: Exception) -> int:
     """Say what is wrong with what was asked for; gives the exit code."""
     print(f"error: {err}", file=sys.stderr)
     return 2

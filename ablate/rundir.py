@@ -42,11 +42,17 @@ def write_json(path: Path, value: Any, durable: bool = True) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file; None where there is none."""
+    """Read a JSON file; None where there is none.
+
+    Raises:
+        ValueError: naming the file, if it holds something else.
+    """
     try:
         return json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         return None
+    except ValueError as err:
+        raise ValueError(f"{path}: is not JSON ({err})") from err
 
 
 def sync_folder(folder: Path) -> None:
@@ -68,14 +74,17 @@ def lock(path: Path) -> Iterator[None]:
 
     Raises:
         Held: if another process has it, with its host and process number.
+        OSError: if the file system has no locks.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as err:
+        except BlockingIOError as err:
             file.seek(0)
             raise Held(file.read().strip() or "another process") from err
+        except OSError as err:  # such as ENOLCK on some network file systems: nobody has it, and waiting would not help
+            raise OSError(err.errno, f"{err.strerror}; its file system must support flock", str(path)) from err
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()

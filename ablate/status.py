@@ -5,6 +5,7 @@
 
 import argparse
 import fcntl
+import os
 import sys
 import time
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ def read_state(run: RunDir) -> RunState:
             bleu=done["dev"]["bleu"],
             train_s=done["timing"]["train_s"],
         )
-    beat: dict[str, Any] = read_json(run.heartbeat) or {}
+    beat = last_beat(run)
     numbers = {
         "step": beat.get("step"),
         "total": beat.get("total"),
@@ -78,6 +79,15 @@ def read_state(run: RunDir) -> RunState:
     return RunState("new")
 
 
+def last_beat(run: RunDir) -> dict[str, Any]:
+    """Read what a run's worker last said of itself; empty if it never did, or a power cut left the file empty."""
+    try:
+        beat: dict[str, Any] = read_json(run.heartbeat) or {}
+    except ValueError:
+        return {}  # it is written without a flush to the disk
+    return beat
+
+
 def held(lock: Path) -> bool:
     """Tell whether a process holds a lock file, by trying to share it for a moment."""
     try:
@@ -85,7 +95,7 @@ def held(lock: Path) -> bool:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
-    except OSError:
+    except BlockingIOError:
         return True
     return False
 
@@ -126,6 +136,11 @@ def render(states: dict[tuple[str, int], RunState]) -> Table:
     return table
 
 
+def runs_folder() -> str:
+    """Name the folder of runs as `conf/config.yaml` does where nothing else is said."""
+    return os.environ.get("ABLATE_RUNS", "runs")
+
+
 def find(root: Path) -> dict[str, list[RunDir]]:
     """Find all runs under a folder, by preset."""
     runs: dict[str, list[RunDir]] = {}
@@ -156,7 +171,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m ablate.status", description="Show every run: state, step, speed, loss, dev PPL, BLEU, ETA."
     )
-    parser.add_argument("runs", nargs="?", default="runs", help="the folder of runs (default: runs)")
+    parser.add_argument("runs", nargs="?", default=runs_folder(), help="the folder of runs (default: %(default)s)")
     parser.add_argument("--watch", action="store_true", help="refresh every two seconds until Ctrl-C")
     arguments = parser.parse_args(argv)
     root = Path(arguments.runs).absolute()

@@ -39,7 +39,7 @@ def load_model(run: RunDir, device: str | None) -> tuple[Transformer, corpora.Co
         raise NoModel(f"RUN={str(run.path)!r}: no such run; give a folder runs/PRESET/ROW/FINGERPRINT/seedK")
     cfg = config.load(run.config)
     cfg.device = resolve_device(device or cfg.device)
-    used = checkpoint.folders(run.checkpoints)[-cfg.decode.average_checkpoints :]
+    used = checkpoint.counted(run.checkpoints, cfg.decode.average_checkpoints, cfg.optim.checkpoint_every_steps)
     if not used:
         raise NoModel(f"RUN={str(run.path)!r}: has no checkpoint yet")
     corpus = corpora.reopen(Path(identity["corpus"]), identity["digests"])

@@ -175,7 +175,7 @@ def judge(
     from ablate.evaluate import evaluate
 
     start_s = last_s = time.monotonic()
-    used = checkpoint.folders(run.checkpoints)[-cfg.decode.average_checkpoints :]
+    used = checkpoint.counted(run.checkpoints, cfg.decode.average_checkpoints, cfg.optim.checkpoint_every_steps)
     assert len(used) == cfg.decode.average_checkpoints, "the configuration was checked to leave that many"
     if len(used) > 1:
         model.load_state_dict(checkpoint.average_folders(used, science, cfg.device))

@@ -118,3 +118,10 @@ def test_sources_come_longest_first_with_their_places():
         ([2, 1, 0], [[6, 7, 8, 9, EOS], [4, 5, EOS, PAD, PAD], [3, EOS, PAD, PAD, PAD]]),
         ([3], [[EOS]]),
     ]
+
+
+def test_long_sources_are_fewer_at_once():  # T7
+    lengths = [5000, 512, 512, 500, 256, 200, 3, 3, 3]
+    sentences = [np.array([5] * (n - 1) + [EOS]) for n in lengths]
+    # Eight of 256 subwords hold 8 · 256² scores: two of 512 hold as many, and 5,000 alone holds more.
+    assert [len(index) for index, _ in source_batches(sentences, 8)] == [1, 2, 2, 4]

@@ -155,6 +155,29 @@ def test_half_written_checkpoints_are_not_listed_and_are_swept(tmp_path):  # R2
     assert names(tmp_path) == ["step-000001"]
 
 
+def test_a_stop_counts_for_no_average_even_if_a_kill_kept_it_from_being_deleted(tmp_path, monkeypatch):  # R1
+    for step in (10, 20, 25):  # stopped at 25
+        save(tmp_path, step, keep=3, every=10)
+    monkeypatch.setattr(checkpoint, "discard", lambda folder: pytest.fail("killed"))
+    with pytest.raises(pytest.fail.Exception):
+        save(tmp_path, 30, keep=3, every=10)
+    assert names(tmp_path) == ["step-000010", "step-000020", "step-000025", "step-000030"]
+    counted = [checkpoint.step_of(path) for path in checkpoint.counted(tmp_path, 3, 10)]
+    assert counted == [10, 20, 30]
+    assert [checkpoint.step_of(path) for path in checkpoint.counted(tmp_path, 1, 10)] == [30]
+    assert checkpoint.counted(tmp_path / "missing", 2, 10) == []
+
+
+def test_a_newer_checkpoint_that_cannot_be_read_keeps_no_place(tmp_path):  # R2
+    for step in (10, 20):
+        save(tmp_path, step, keep=2, every=10)
+    (tmp_path / "step-000020" / "state.pt").write_bytes(b"")
+    save(tmp_path, 15, keep=2, every=10)  # gone on from 10, and stopped
+    assert names(tmp_path) == ["step-000010", "step-000015"]
+    save(tmp_path, 20, keep=2, every=10)
+    assert [checkpoint.step_of(path) for path in checkpoint.counted(tmp_path, 2, 10)] == [10, 20]
+
+
 def test_another_configuration_may_not_resume(tmp_path):  # R5
     folder = save(tmp_path, 1)
     with pytest.raises(ConfigError) as refused:

@@ -301,3 +301,15 @@ def test_decoding_stops_between_steps():
     with pytest.raises(Stopped):
         translate_all(table, sentences, decode_config(), "cpu", should_stop=lambda: next(answers))
     assert len(table.num_rows) == 2
+
+
+def test_a_sentence_of_5000_subwords_is_translated_by_itself():  # T7
+    model = model_of()
+    with torch.no_grad():  # so that the end symbol is always likeliest
+        model.decoder[-1].feed_forward_norm.norm.bias.copy_(100 * model.embedding.weight[EOS])
+    sentences = [np.array([*[3] * (n - 1), EOS]) for n in (4, 5000, 7)]
+    progress: list[tuple[int, int]] = []
+    decode = decode_config(batch_sentences=64, max_extra=0)
+    found = translate_all(model, sentences, decode, "cpu", lambda done, total: progress.append((done, total)))
+    assert [hypothesis.ids for hypothesis in found] == [[], [], []]
+    assert progress == [(1, 3), (3, 3)]

@@ -106,6 +106,14 @@ def test_dropout_keeps_the_expectation(p: float):
     assert abs(len(kept) / out.numel() - (1 - p)) < 4 * deviation
 
 
+@pytest.mark.parametrize("p", [1e-9, 1 - 1e-9])
+def test_a_probability_near_0_or_1_drops_neither_nothing_nor_everything(p: float):
+    torch.manual_seed(0)
+    out = dropout(torch.ones(1024, 1024), p, training=True)
+    assert 0 < int((out == 0).sum()) < out.numel()
+    assert out.isfinite().all()
+
+
 def test_dropped_elements_are_independent():
     torch.manual_seed(0)
     kept = dropout(torch.ones(2**20), 0.5, training=True).ne(0).float() * 2 - 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ablate.config import HomeAssistantData
+from ablate.config import ConfigError, HomeAssistantData
 from ablate.data import homeassistant
 from ablate.data.source import CorpusError, Counts
 
@@ -104,6 +104,12 @@ def test_languages_are_the_wheels(shelf):
     assert read(config(shelf, src_lang="de", tgt_lang="en"))[0] == ("Gib deinen Namen ein", "Enter your user name")
     with pytest.raises(CorpusError, match=r"data.tgt_lang='fr': the wheel has no such language; there are: de, en"):
         read(config(shelf, tgt_lang="fr"))
+
+
+def test_one_language_on_both_sides_is_refused_before_anything_is_fetched(shelf, tmp_path):
+    with pytest.raises(ConfigError, match=r"data.tgt_lang='en': must be another language than data.src_lang"):
+        homeassistant.source(config(shelf, tgt_lang="en"))
+    assert not (tmp_path / "data").exists()
 
 
 @needs_pip

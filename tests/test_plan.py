@@ -290,6 +290,34 @@ def test_a_wrong_setting_ends_the_command_in_one_line_with_nothing_written(workp
     assert tree(workplace) == before
 
 
+def test_a_folder_that_cannot_be_written_is_said_in_one_line(workplace, monkeypatch, capsys):
+    (workplace / "file").touch()
+    code, _, err = command(monkeypatch, capsys, "preset=smoke", "runs_dir=file/runs")
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("error: [Errno 20] Not a directory: ")
+
+
+def test_ctrl_c_ends_all_jobs_of_m(workplace, monkeypatch, capsys):
+    begun = []
+
+    def interrupted(overrides, *others):
+        begun.append(overrides)
+        return 130
+
+    monkeypatch.setattr("ablate.run.do", interrupted)
+    assert command(monkeypatch, capsys, "-m", "preset=smoke", "+row=A_h1,A_h4")[0] == 130
+    assert begun == [["preset=smoke", "+row=A_h1"]]
+
+
+def test_ctrl_c_while_planning_is_no_traceback(monkeypatch, capsys):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ablate.run.do", interrupted)
+    code, _, err = command(monkeypatch, capsys, "preset=smoke")
+    assert (code, err) == (130, "interrupted\n")
+
+
 def test_a_command_after_a_wrong_one_in_the_same_process_is_judged_by_itself(monkeypatch, capsys):
     assert command(monkeypatch, capsys, "preset=smoke", "seeds=0")[0] == 2
     assert command(monkeypatch, capsys, "preset=smoke", "plan_only=true")[0] == 0

@@ -38,6 +38,12 @@ def test_a_run_that_fails_again_is_said_in_the_exit_code(capsys):
     assert read_state(run).reason.startswith("PositionError")
 
 
+def test_the_folder_of_runs_is_that_of_the_environment(workplace, monkeypatch, capsys):
+    monkeypatch.setenv("ABLATE_RUNS", str(workplace / "elsewhere"))
+    assert retry.main(["--failed"]) == 0
+    assert f"no failed runs under {workplace / 'elsewhere'}" in capsys.readouterr().out.replace("\n", "")
+
+
 def test_it_does_nothing_unless_it_is_told_which(capsys):
     with pytest.raises(SystemExit) as stopped:
         retry.main([])

@@ -1,4 +1,5 @@
-import json
+import errno
+import fcntl
 import multiprocessing
 import os
 from pathlib import Path
@@ -48,12 +49,6 @@ def test_json_reads_back_and_a_missing_file_is_none(tmp_path):
     assert read_json(tmp_path / "b.json") is None
 
 
-def test_json_that_is_damaged_is_an_error_and_not_a_missing_file(tmp_path):
-    (tmp_path / "a.json").write_text("{")
-    with pytest.raises(json.JSONDecodeError):
-        read_json(tmp_path / "a.json")
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_json_holds_no_nan_and_no_infinity(value, tmp_path):
     with pytest.raises(ValueError, match="JSON"):
@@ -87,3 +82,20 @@ def test_a_lock_is_free_after_an_error_inside(tmp_path):
         raise RuntimeError
     with lock(tmp_path / "lock"):
         pass
+
+
+def test_a_file_system_without_locks_is_no_other_process(tmp_path, monkeypatch):
+    def no_locks(file, how):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.raises(OSError, match=r"must support flock: .*lock'"), lock(tmp_path / "lock"):
+        pass
+
+
+@pytest.mark.parametrize("text", ["", "{", "\0" * 50])
+def test_a_file_that_is_not_json_is_named(text, tmp_path):
+    assert read_json(tmp_path / "a.json") is None
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(ValueError, match=r"a\.json: is not JSON \("):
+        read_json(tmp_path / "a.json")

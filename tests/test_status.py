@@ -77,6 +77,14 @@ def test_a_run_that_let_go_of_its_lock_without_a_record_was_killed(run):
     assert read_state(run).words == "stopped: SIGTERM"
 
 
+def test_a_heartbeat_that_a_power_cut_emptied_is_none(run):
+    beat(run, **TRAINING)
+    run.heartbeat.write_bytes(b"")
+    assert read_state(run).words == "new"
+    with lock(run.lock):
+        assert read_state(run).words == "running: starting"
+
+
 def test_a_failed_run_says_why(run):
     beat(run, **TRAINING)
     write_text(run.error, "NonFiniteLoss: loss is nan at update 21\n\nTraceback …\n")

@@ -10,6 +10,8 @@ from ablate.config import ConfigError
 from ablate.data.packed import Packed
 from ablate.data.subword import PAD
 
+USUAL_LENGTH = 256  # subwords; nearly every sentence is shorter, and so is every one of training by default
+
 
 @dataclass
 class Batch:
@@ -96,11 +98,19 @@ def eval_batches(packed: Packed, batch_tokens: int) -> Iterator[Batch]:
 def source_batches(
     sentences: Sequence[Integer[np.ndarray, " _"]], batch_sentences: int
 ) -> Iterator[tuple[Int64[np.ndarray, " batch"], Int64[np.ndarray, "batch src_len"]]]:
-    """Give (places, ids padded with PAD) of sentences that end in EOS, longest first, `batch_sentences` at once."""
+    """Give (places, ids padded with PAD) of sentences that end in EOS, longest first, `batch_sentences` at once.
+
+    Fewer where they are long: attention holds a matrix of length × length for each, and a batch's together are at most
+    those of `batch_sentences` sentences of `USUAL_LENGTH` subwords. A longer sentence than that allows is a batch by
+    itself: 64 of 5,000 subwords would ask base for 51 GB.
+    """
     lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
     order = np.argsort(-lengths, kind="stable")
-    for start in range(0, len(order), batch_sentences):
-        index = order[start : start + batch_sentences]
+    start = 0
+    while start < len(order):
+        longest = max(int(lengths[order[start]]), USUAL_LENGTH)
+        index = order[start : start + max(1, batch_sentences * USUAL_LENGTH**2 // longest**2)]
+        start += len(index)
         src = np.full((len(index), lengths[index[0]]), PAD, dtype=np.int64)
         for row, i in enumerate(index):
             src[row, : lengths[i]] = sentences[i]

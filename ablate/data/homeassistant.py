@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ablate.config import HomeAssistantData
+from ablate.config import ConfigError, HomeAssistantData
 from ablate.data.source import CorpusError, Counts, Pairs, Source, data_root, waiting_lock
 
 HELD_OUT = {"dev": range(0, 25), "test": range(25, 50)}  # of 1000 buckets of the source text's hash; the rest trains
@@ -21,7 +21,13 @@ WAYS_ON = "data=synthetic needs no download; data=files takes your own text"
 
 
 def source(data: HomeAssistantData) -> Source:
-    """Describe the corpus; the wheel is fetched when the text is read."""
+    """Describe the corpus; the wheel is fetched when the text is read.
+
+    Raises:
+        ConfigError: if both sides are of one language.
+    """
+    if data.src_lang == data.tgt_lang:
+        raise ConfigError("data.tgt_lang", data.tgt_lang, "must be another language than data.src_lang")
     return Source(
         origin=f"interface text of homeassistant {data.version}, its wheel on PyPI (SHA-256 {data.sha256[:12]})",
         licence="Apache-2.0",

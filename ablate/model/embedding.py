@@ -39,14 +39,14 @@ def sinusoid(num_positions: int, d_model: int, layout: str) -> Float[Tensor, "L 
 def dropout(x: Float[Tensor, "*axes"], p: float, training: bool) -> Float[Tensor, "*axes"]:
     """Zero each element with probability `p` and scale the others so that the expectation is exactly `x`.
 
-    On a CPU, `p` is rounded to a multiple of 2^-16 (0.1 becomes 0.100006), which lets one 64-bit draw of torch's
-    generator serve four elements: three times as fast as torch's own. `p = 0` draws nothing.
+    On a CPU, `p` is rounded to a multiple of 2^-16 other than 0 and 1 (0.1 becomes 0.100006), which lets one 64-bit
+    draw of torch's generator serve four elements: three times as fast as torch's own. `p = 0` draws nothing.
     """
     if p == 0 or not training:
         return x
     if x.device.type != "cpu":
         return F.dropout(x, p)
-    num_dropped = round(p * 2**16)  # of the 2^16 values a draw can have
+    num_dropped = min(max(round(p * 2**16), 1), 2**16 - 1)  # of the 2^16 values a draw can have
     draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
     kept = draws[: x.numel()].view(x.shape) >= num_dropped - 2**15
     return x * kept.to(x.dtype).mul_(2**16 / (2**16 - num_dropped))
