@@ -5,11 +5,13 @@ other settings never passes for the row.
 """
 
 import dataclasses
+import os
 import platform
 import re
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,11 @@ from ablate.config import NOT_SAID, Config, ConfigError, check, diff, fingerprin
 from ablate.data import corpus as corpora
 from ablate.device import resolve_device
 from ablate.params import count_parameters, params_paper, run_flops
+from ablate.record import Record
 from ablate.rundir import RunDir, read_json
 from ablate.status import RunState, read_state
+
+TO_DO = {"new": "to run", "stopped": "to continue"}  # states in which a launch would start a run
 
 
 @dataclass
@@ -64,13 +69,23 @@ class Plan:
     @property
     def to_run(self) -> list[PlannedRun]:
         """Runs that a launch would start: neither finished nor failed nor another process's."""
-        return [planned for planned in self.runs if planned.state.name in ("new", "stopped")]
+        return [planned for planned in self.runs if planned.state.name in TO_DO]
+
+    @cached_property
+    def measured_s(self) -> dict[str, float]:
+        """Seconds of training, by fingerprint, that runs of the same science took on this machine: their median."""
+        device = self.runs[0].cfg.device
+        found: dict[str, list[float]] = {}
+        for planned in self.runs:
+            if planned.state.record is not None and done_here(planned.state.record, device):
+                found.setdefault(planned.fingerprint, []).append(planned.state.record["timing"]["train_s"])
+        return {identity: statistics.median(times) for identity, times in found.items()}
 
     def hours(self, planned: PlannedRun) -> float:
-        """Estimate one run's training time, or tell a finished run's."""
+        """Tell a finished run's training time; else estimate it, from its row's other seeds or the rate."""
         if planned.state.train_s is not None:
             return planned.state.train_s / 3600
-        return planned.flops / self.flops_per_s / 3600
+        return self.measured_s.get(planned.fingerprint, planned.flops / self.flops_per_s) / 3600
 
 
 # What names, places or watches a row's runs, and cannot change what they are.
@@ -164,16 +179,18 @@ def make_plan(
     first = next(iter(rows.values()))
     digests = corpus.digests if corpus else {}
     root = Path(first.runs_dir).absolute()
+    there = runs_on_disk(root / first.preset)
     by_identity: dict[tuple[str, int], PlannedRun] = {}
     planned_rows: dict[str, list[PlannedRun]] = {}
     for row, cfg in rows.items():
         facts = science(cfg, digests)
         changes = diff(science(plain[row], digests), facts)
         identity = fingerprint(facts)
+        flops = run_flops(cfg.model, cfg.optim, cfg.data.vocab_size)
         planned_rows[row] = []
         for seed in range(1, seeds + 1):
             if (identity, seed) not in by_identity:
-                run = find_run(root, cfg.preset, row, identity, seed)
+                run = choose(there.get((identity, seed), []), root, cfg.preset, row, identity, seed)
                 by_identity[identity, seed] = PlannedRun(
                     cfg=dataclasses.replace(cfg, seed=seed, sweep={}),
                     science=facts,
@@ -182,36 +199,70 @@ def make_plan(
                     changes=changes,
                     run=run,
                     state=read_state(run),
-                    flops=run_flops(cfg.model, cfg.optim, cfg.data.vocab_size),
+                    flops=flops,
                 )
             by_identity[identity, seed].rows.append(row)
             planned_rows[row].append(by_identity[identity, seed])
     runs = list(by_identity.values())
-    rate, source = measured_rate(root / first.preset, first.device, first.cluster.sustained_gflops)
+    rate, source = measured_rate(runs, root / first.preset, first.device, first.cluster.sustained_gflops)
     return Plan(first.preset, seeds, root, rows, planned_rows, runs, rate, source, corpus)
 
 
-def find_run(root: Path, preset: str, row: str, identity: str, seed: int) -> RunDir:
-    """Find the run of this fingerprint and seed in any row's folder; else name the one it will get in its own."""
+def runs_on_disk(folder: Path) -> dict[tuple[str, int], list[RunDir]]:
+    """Find a preset's runs by fingerprint and seed, whichever row's folder they lie in."""
+    found: dict[tuple[str, int], list[RunDir]] = {}
+    for row in folders(folder):
+        for identity in folders(row):
+            for seed in folders(identity):
+                if (number := seed.name.removeprefix("seed")).isdecimal():
+                    found.setdefault((identity.name, int(number)), []).append(RunDir(seed))
+    return found
+
+
+def folders(folder: Path) -> list[Path]:
+    """List the folders in a folder by name; none if it is not there. Unlike `Path.glob` quick for thousands."""
+    try:
+        with os.scandir(folder) as entries:
+            return [folder / entry.name for entry in sorted(entries, key=lambda one: one.name) if entry.is_dir()]
+    except FileNotFoundError:
+        return []
+
+
+def choose(found: list[RunDir], root: Path, preset: str, row: str, identity: str, seed: int) -> RunDir:
+    """Choose a row's run among those of its fingerprint and seed: a finished one, its own, any; else name its own."""
+    if len(found) == 1:
+        return found[0]
     own = RunDir.of(root, preset, row, identity, seed)
-    found = [RunDir(path) for path in sorted((root / preset).glob(f"*/{identity}/seed{seed}"))]
     finished = [run for run in found if run.record.exists()]
     return (finished or [run for run in found if run.path == own.path] or found or [own])[0]
 
 
-def measured_rate(folder: Path, device: str, sustained_gflops: float) -> tuple[float, str]:
-    """Give operations per second of one run: the median of a preset's records on this device, else the stated."""
-    rates = []
-    for path in folder.glob("*/*/seed*/record.json"):
-        done = read_json(path)
-        if done is None:
-            continue
-        last = done["provenance"][-1]
-        if last["host"] == platform.node() and last["device"].startswith(f"{device}:"):
-            rates.append(done["timing"]["flops_per_s"])
+def measured_rate(runs: list[PlannedRun], folder: Path, device: str, sustained_gflops: float) -> tuple[float, str]:
+    """Give operations per second of one run: the median of the records made here on this device, else the stated rate.
+
+    Args:
+        runs: the plan's; only if none of them tells, the other records of the preset are read.
+        folder: the preset's.
+        device: as resolved.
+        sustained_gflops: what to assume before anything is measured.
+    """
+    rates = rates_here((planned.state.record for planned in runs), device)
+    if not rates:
+        rates = rates_here((read_json(path) for path in folder.glob("*/*/seed*/record.json")), device)
     if rates:
         return statistics.median(rates), f"the median of {len(rates)} finished runs here"
     return sustained_gflops * 1e9, f"cluster.sustained_gflops={sustained_gflops:g}; nothing measured here yet"
+
+
+def rates_here(records: Iterable[Record | None], device: str) -> list[float]:
+    """List the operations per second of those runs that were finished on this machine's device."""
+    return [done["timing"]["flops_per_s"] for done in records if done is not None and done_here(done, device)]
+
+
+def done_here(done: Record, device: str) -> bool:
+    """Tell whether a run was finished on this machine and kind of device, so that its time tells of others'."""
+    last = done["provenance"][-1]
+    return last["host"] == platform.node() and last["device"].startswith(f"{device}:")
 
 
 def older_runs(plan: Plan, row: str) -> dict[str, dict[str, tuple[Any, Any]]]:
@@ -223,44 +274,3 @@ def older_runs(plan: Plan, row: str) -> dict[str, dict[str, tuple[Any, Any]]]:
         if identity["fingerprint"] != planned.fingerprint:
             others[identity["fingerprint"]] = diff(identity["science"], planned.science)
     return others
-
-
-def describe(plan: Plan, workers: int) -> str:
-    """Write the plan for a reader: one line per run, then the totals."""
-    lines = [f"{'row':<12} {'seed':>4} {'parameters':>11} {'paper':>6} {'steps':>7} {'hours':>8}  state"]
-    for planned in plan.runs:
-        millions = f"{planned.params_paper / 1e6:.0f}M"
-        state = planned.state.words if plan.corpus else "unknown: corpus not prepared"
-        also = f" (also fills {', '.join(planned.rows[1:])})" if len(planned.rows) > 1 else ""
-        lines.append(
-            f"{planned.rows[0]:<12} {planned.cfg.seed:>4} {planned.params_actual:>11,} {millions:>6} "
-            f"{planned.cfg.optim.train_steps:>7,} {plan.hours(planned):>8.3f}  {state}{also}"
-        )
-    left = sum(plan.hours(planned) for planned in plan.to_run)
-    at_once = max(1, min(workers, len(plan.to_run)))
-    counts = ", ".join(f"{number} {name}" for name, number in count_states(plan).items())
-    if plan.corpus is None:
-        counts = "which of them are done is unknown"
-    lines.append(
-        f"{len(plan.runs)} runs: {counts}. {sum(map(plan.hours, plan.runs)):.3f} hours in all, {left:.3f} to run "
-        f"({left / at_once:.3f} with {at_once} at once)."
-    )
-    lines.append(f"{sum(planned.flops for planned in plan.runs):.1e} floating-point operations of training in all.")
-    lines.append(f"Hours from {plan.flops_per_s / 1e9:.1f} GFLOP/s a run: {plan.rate_source}.")
-    if changes := {key: change for planned in plan.runs for key, change in planned.changes.items()}:
-        listed = ", ".join(f"{key}={now!r} instead of {then!r}" for key, (then, now) in changes.items())
-        lines.append(f"Changed on top of every row, so that these runs do not count as the rows themselves: {listed}.")
-    for row in plan.rows:
-        for other, changed in older_runs(plan, row).items() if plan.corpus else ():
-            keys = ", ".join(f"{key} {then!r} → {now!r}" for key, (then, now) in changed.items())
-            lines.append(f"{row}: runs under {other} differ and are not used: {keys}")
-    return "\n".join(lines)
-
-
-def count_states(plan: Plan) -> dict[str, int]:
-    """Count the runs by state, in the order they first come."""
-    counts: dict[str, int] = {}
-    for planned in plan.runs:
-        name = {"new": "to run", "stopped": "to continue"}.get(planned.state.name, planned.state.name)
-        counts[name] = counts.get(name, 0) + 1
-    return counts

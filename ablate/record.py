@@ -57,7 +57,16 @@ def read(run: RunDir) -> Record | None:
         RecordError: if it has another schema than this version of ablate.
     """
     record: Record | None = read_json(run.record)
-    if record is not None and record.get("schema") != SCHEMA:
+    return record if record is None else accept(run, record)
+
+
+def accept(run: RunDir, record: Record) -> Record:
+    """Give a record back that was read as plain JSON.
+
+    Raises:
+        RecordError: if it has another schema than this version of ablate.
+    """
+    if record.get("schema") != SCHEMA:
         raise RecordError(f"{run.record}: schema={record.get('schema')!r}, this version of ablate reads {SCHEMA}")
     return record
 

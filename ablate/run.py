@@ -12,8 +12,9 @@ from rich.console import Console
 
 from ablate import __version__, table
 from ablate.compose import COMPOSE_ERRORS, explain, root
+from ablate.cost import describe
 from ablate.launch import Outcome, freeze, launch, num_workers
-from ablate.plan import Plan, describe, plan_from
+from ablate.plan import Plan, plan_from
 from ablate.status import read_state, terminal
 
 SETTLE_S = 10.0  # the workers of a launcher that was killed stop at their next update

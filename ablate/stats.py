@@ -67,7 +67,6 @@ class Agreement:
     tau: float | None  # Kendall's τ-b, -1 … 1; None with fewer than two rows, or where all of one side are equal
     low: float | None  # None with fewer than `FEWEST_ROWS` rows
     high: float | None
-    p: float | None  # two-sided, of independent rankings
 
 
 def estimate(values: Sequence[float], confidence: float = 0.95) -> Estimate | None:
@@ -229,9 +228,8 @@ def seeds_needed_for_equivalence(margin: float, sd: float, power: float = 0.8, a
 def rank_agreement(ours: Mapping[str, float], papers: Mapping[str, float], seed: int = 1) -> Agreement:
     """Measure how far our rows rank as the paper's do: Kendall's τ-b (Kendall 1945) over the rows that both have.
 
-    p is SciPy's: exact without ties, else asymptotic. The interval is the percentile bootstrap over rows (Efron 1979),
-    95 %, which unlike Fisher's z with Fieller's variance keeps its coverage where agreement is strong, and assumes no
-    distribution; τ = ±1 leaves it no width.
+    The interval is the percentile bootstrap over rows (Efron 1979), 95 %, which unlike Fisher's z with Fieller's
+    variance keeps its coverage where agreement is strong, and assumes no distribution; τ = ±1 leaves it no width.
 
     Args:
         ours: a measure by row.
@@ -241,34 +239,38 @@ def rank_agreement(ours: Mapping[str, float], papers: Mapping[str, float], seed:
     Raises:
         StatsError: for a value that is not finite.
     """
-    from scipy import stats  # takes a second to import, which only this function is worth
-
     rows = [row for row in ours if row in papers]
     x, y = np.array([ours[row] for row in rows]), np.array([papers[row] for row in rows])
     require_finite("ours", x.tolist())
     require_finite("papers", y.tolist())
+    n = len(rows)
     if len(set(x)) < 2 or len(set(y)) < 2:
-        return Agreement(len(rows), None, None, None, None)
-    found = stats.kendalltau(x, y, variant="b")
-    tau, p = float(found.statistic), float(found.pvalue)
-    if len(rows) < FEWEST_ROWS:
-        return Agreement(len(rows), tau, None, None, p)
-    low, high = np.quantile(resampled_tau(x, y, seed), [0.025, 0.975])
-    return Agreement(len(rows), tau, float(low), float(high), p)
+        return Agreement(n, None, None, None)
+    tau = float(tau_b(x, y, np.ones((1, n), int))[0])
+    if n < FEWEST_ROWS:
+        return Agreement(n, tau, None, None)
+    drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), RESAMPLES)
+    low, high = np.quantile(tau_b(x, y, drawn), [0.025, 0.975])
+    return Agreement(n, tau, float(low), float(high))
 
 
-def resampled_tau(x: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray:
-    """Compute τ-b of `RESAMPLES` draws of n rows with replacement; 0 for a draw in which one side is all equal."""
-    n = len(x)
-    drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), RESAMPLES)  # how often each row: (draws, n)
+def tau_b(x: np.ndarray, y: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Compute Kendall's τ-b of several samples of the same rows; 0 for one in which a side is all equal.
+
+    SciPy's own would take half a second to import, and samples one at a time.
+
+    Args:
+        x, y: two measures, (n,).
+        counts: how often each sample has each row, (samples, n).
+    """
     order_x, order_y = (np.sign(side[:, None] - side[None, :]) for side in (x, y))  # (n, n)
 
     def over_pairs(matrix: np.ndarray) -> np.ndarray:
-        sums: np.ndarray = ((drawn @ matrix) * drawn).sum(1)
+        sums: np.ndarray = ((counts @ matrix) * counts).sum(1)
         return sums
 
     untied = np.sqrt(over_pairs(order_x**2) * over_pairs(order_y**2))
-    tau: np.ndarray = np.divide(over_pairs(order_x * order_y), untied, out=np.zeros(RESAMPLES), where=untied > 0)
+    tau: np.ndarray = np.divide(over_pairs(order_x * order_y), untied, out=np.zeros(len(counts)), where=untied > 0)
     return tau
 
 

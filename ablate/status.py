@@ -8,7 +8,7 @@ import fcntl
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ class RunState:
     eta_s: float | None = None  # seconds of training left
     age_s: float | None = None  # seconds since the run last said something
     train_s: float | None = None  # seconds of training of a finished run
+    record: dict[str, Any] | None = field(default=None, repr=False)  # a finished run's, so that it is read only once
 
     @property
     def words(self) -> str:
@@ -57,6 +58,7 @@ def read_state(run: RunDir) -> RunState:
             dev_ppl=done["dev"]["ppl"],
             bleu=done["dev"]["bleu"],
             train_s=done["timing"]["train_s"],
+            record=done,
         )
     beat = last_beat(run)
     numbers = {
