@@ -126,7 +126,9 @@ def explain(err: Exception) -> ConfigError:
         return ConfigError(group, names, f"{several}; for one after the other, -m +{group}={names}")
     if match := re.search(r"An item is already at '(row|sweep)'", text):
         return ConfigError(match[1], NOT_SAID, f"there are none: {root('sweeps') / match[1]} is missing")
-    if match := re.search(r"Could not override '(\w+)'\.[^\n]*\n[^\n]*use (\S+)", text):
+    if match := re.search(r"An item is already at '([^']+)'", text):
+        return ConfigError(match[1], NOT_SAID, "is there already; say it without the +")
+    if match := re.search(r"Could not override '(\w+)'\. No match[^\n]*\n[^\n]*use (\S+)", text):
         return ConfigError(match[1], NOT_SAID, f"nothing is chosen by itself; say {match[2]}")
     if match := re.search(r"Multiple values for (\w+)\.", text):
         return ConfigError(match[1], NOT_SAID, "is given twice; only '+sweep=[…,…]' takes several")
@@ -134,21 +136,34 @@ def explain(err: Exception) -> ConfigError:
         return ConfigError(match[1], NOT_SAID, f"choose one with {match[1]}=NAME: " + ", ".join(available))
     if match := re.search(r"Key '([^']+)' (?:is )?not in[^\n]*(?:\n\s*full_key: (\S+))?", text):
         key = match[2] or match[1]
+        if kinds := [kind for kind in DATA_KINDS if key in data_fields(kind)]:
+            return ConfigError(key, NOT_SAID, f"is a field of data={' and data='.join(kinds)} only", source)
         return ConfigError(key, NOT_SAID, "no such field; " + nearest(match[1], fields_beside(key)), source)
-    if match := re.search(r"(Value .*)\n\s*full_key: (\S+)", text):
-        return ConfigError(match[2], NOT_SAID, match[1], source)
+    if "reference_type=Dict[str, Sweep]" in text:
+        return ConfigError("sweep", NOT_SAID, "its file must begin with '# @package sweep.NAME'", source)
     if match := re.search(r"Missing mandatory value: [^\n]*\n\s*full_key: (\S+)", text):
         return ConfigError(match[1], NOT_SAID, "has no value", source)
+    if match := re.search(r"^(.+)\n\s*full_key: (\S+)", text, re.MULTILINE):
+        return ConfigError(match[2], NOT_SAID, match[1], source)
     return ConfigError("configuration", NOT_SAID, str(err), source)
 
 
+def data_fields(kind: str) -> list[str]:
+    """List the dotted fields of one kind of corpus."""
+    return [f"data.{field.name}" for field in dataclasses.fields(DATA_KINDS[kind])]
+
+
 def fields_beside(key: str) -> list[str]:
-    """List the fields that stand where a dotted key points, whether or not it exists; all corpora's under data."""
+    """List what can stand where a dotted key points, whether or not it exists: fields; all corpora's under data; at the
+    top the groups that are no fields, too.
+    """
     schema: Any = Config
     for name in key.split(".")[:-1]:
         schema = next((f.type for f in dataclasses.fields(schema) if f.name == name), Config)
         if name == "data":
-            return sorted({f.name for kind in DATA_KINDS.values() for f in dataclasses.fields(kind)})
+            return sorted({name.removeprefix("data.") for kind in DATA_KINDS for name in data_fields(kind)})
         if not dataclasses.is_dataclass(schema):
             return []
-    return [f.name for f in dataclasses.fields(schema)]
+    fields = [f.name for f in dataclasses.fields(schema)]
+    groups = sorted(path.name for path in root("conf").iterdir() if path.is_dir()) if schema is Config else []
+    return [*fields, *(name for name in groups if name not in fields)]

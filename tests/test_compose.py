@@ -67,6 +67,13 @@ MISTAKES = {  # what is typed: all that the error must say
     "+model.dropuot=0.3": ["model.dropuot", "did you mean 'dropout'?"],  # P3
     "modle.dropout=0.3": ["modle", "did you mean 'model'?"],
     "+rwo=A_h1": ["rwo", "did you mean 'row'?"],
+    "sedes=3": ["sedes", "did you mean 'seeds'?"],
+    "recpie=text": ["recpie", "did you mean 'recipe'?"],
+    "data.train_src=x": ["data.train_src", "is a field of data=files only"],
+    "data.num_trains=x": ["data.num_trains", "did you mean 'num_train'?"],
+    "+model.d_k=3": ["model.d_k", "say it without the +"],
+    "~model.dropout": ["model.dropout", "does not support deletion"],
+    "model.num_heads=null": ["model.num_heads", "not Optional"],
     "data.num_trian=7": ["data.num_trian", "did you mean 'num_train'?"],
     "cluster.worker=7": ["cluster.worker", "did you mean 'workers'?"],
     "+row=A_h5": ["row='A_h5'", "did you mean 'A_h", "E_learned"],
@@ -119,6 +126,23 @@ def test_a_mistake_in_a_row_file_names_the_row_the_key_and_the_nearest_valid_one
         compose(["preset=smoke", "+row=bad"], str(mine))
     said = str(refused.value)
     assert all(part in said for part in ROW_MISTAKES[text]), said
+
+
+def test_a_sweep_file_without_its_first_line_is_told_what_that_is(mine):
+    (mine / "sweep").mkdir(exist_ok=True)
+    (mine / "sweep" / "bare.yaml").write_text("title: mine\nrows: [base]\n")
+    with pytest.raises(ConfigError, match=r"sweep \(from sweep/bare\): .* begin with '# @package sweep.NAME'"):
+        compose(["preset=smoke", "+sweep=bare"], str(mine))
+
+
+def test_a_preset_may_set_any_field(mine):
+    (mine / "preset").mkdir()
+    fields = "seeds: 4\nprecision: bf16\nkeep_checkpoints: 5\nlog_every_steps: 7\n"
+    (mine / "preset" / "own.yaml").write_text(f"{CHANGE}preset: own\nscale: {{width: 1, depth: 1, steps: 1}}\n{fields}")
+    cfg = compose(["preset=own"], str(mine))
+    assert (cfg.seeds, cfg.precision, cfg.keep_checkpoints, cfg.log_every_steps) == (4, "bf16", 5, 7)
+    assert compose(["preset=own", "seeds=2"], str(mine)).seeds == 2
+    assert compose(["preset=smoke"]).log_every_steps == 5
 
 
 def test_a_mistake_in_any_other_file_of_ones_own_names_that_file(mine):
