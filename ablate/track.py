@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from ablate.config import TrackingConfig
-from ablate.rundir import RunDir
+from ablate.rundir import RunDir, write_text
 
 INIT_TIMEOUT_S = 20  # how long W&B's server may take to answer before the run goes on offline
 
@@ -136,3 +136,37 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             continue
         lines[line["step"], tuple(line)] = line
     return [lines[key] for key in sorted(lines, key=lambda key: key[0])]  # a stable sort: as logged within a step
+
+
+def download(run: RunDir, fingerprint: str, seed: int, tracking: TrackingConfig) -> bool:
+    """Write a run's metrics.jsonl, and its record.json if it is finished, from what W&B has of it.
+
+    The history is scanned, every line of it: W&B's `history()` would give a sample of 500.
+
+    Args:
+        run: where to write.
+        fingerprint: with the seed, W&B's id of the run.
+        seed: as above.
+        tracking: the entity and the project; its mode is ignored.
+
+    Returns:
+        Whether W&B has such a run; if not, nothing is written.
+    """
+    import wandb
+
+    name = f"{fingerprint}-{seed}"
+    try:
+        found = wandb.Api().run("/".join(part for part in (tracking.entity, tracking.project, name) if part))
+    except ValueError as err:
+        if "Could not find run" not in str(err):
+            raise
+        return False
+    lines = []
+    for row in found.scan_history():
+        numbers = {key: value for key, value in row.items() if value is not None and not key.startswith("_")}
+        line = {"attempt": numbers.pop("attempt"), "step": numbers.pop("trainer_step"), "time": row.get("_timestamp")}
+        lines.append(json.dumps({**line, **numbers}) + "\n")
+    write_text(run.metrics, "".join(lines))
+    if text := found.summary.get("record"):
+        write_text(run.record, text)
+    return True

@@ -4,6 +4,7 @@
 run failed (error.txt says why), 3 another process has the run, 75 stopped at a checkpoint: start it again.
 """
 
+import json
 import os
 import platform
 import signal
@@ -160,9 +161,11 @@ def execute(run: RunDir, cfg: Config, stop: StopFlag) -> None:
             tracker.finish(0)  # not a failure: it goes on later
             raise
         tracker.log(progress.step, dev_bleu=results["dev"]["bleu"], dev_chrf=results["dev"]["chrf"])
-        tracker.summary(**results["dev"], **{f"paper_{k}": v for k, v in asdict(cfg.row.paper).items()})
         seen = {**asdict(progress), "padding_share": trainer.batches.padding_share(0)}
-        record.write(run, record.assemble(cfg, identity, attempts, corpus.manifest, seen, results))
+        done = record.assemble(cfg, identity, attempts, corpus.manifest, seen, results)
+        tracker.summary(**results["dev"], **{f"paper_{k}": v for k, v in asdict(cfg.row.paper).items()})
+        tracker.summary(record=json.dumps({"schema": record.SCHEMA, **done}))  # whole, for `track.download`
+        record.write(run, done)
     beat(run, state="done", step=progress.step, **total)
     say(f"done: dev perplexity {results['dev']['ppl']:.2f}, BLEU {results['dev']['bleu']:.1f}")
 

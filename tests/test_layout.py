@@ -13,18 +13,19 @@ from ablate.compose import PACKAGE
 
 # From the bottom up: a module imports only from lines above its own. `data` and `model` are packages of several files.
 ORDER = [
-    "rundir",
+    "rundir typeset draw",
     "config",
     "params schedule data device stats bleu",
-    "record model loss",
+    "record model loss cells judge",
     "checkpoint decode track",
     "evaluate",
     "train",
     "worker translate",
     "compose status diff",
     "plan prepare",
-    "launch table",
-    "run retry",
+    "launch history footnote cost ask",
+    "table",
+    "run retry claims figures",
 ]
 # Only these may load torch: planning, the table and the commands around them do without.
 TORCH = "model loss checkpoint decode evaluate train worker translate"
@@ -32,7 +33,8 @@ DOORS = {
     "hydra": {"compose", "run"},
     "sacrebleu": {"bleu"},
     "wandb": {"track"},
-    "pandas": {"table"},
+    "pandas": {"table", "history", "draw"},
+    "matplotlib": {"draw"},
     "sentencepiece": {"data"},
     "torch": set(TORCH.split()),
 }
@@ -104,6 +106,9 @@ def as_command(module: str, *arguments: str) -> str:
         ("run", ["--help"]),
         ("run", ["+sweep=row_B", "preset=smoke", "plan_only=true"]),
         ("table", ["row_B", "--preset", "smoke"]),
+        ("claims", ["row_B", "--preset", "smoke"]),
+        ("claims", ["row_B", "--preset", "smoke"]),
+        ("figures", ["row_B", "--preset", "smoke"]),
         ("status", []),
         ("diff", ["--help"]),
         ("retry", ["--failed"]),

@@ -15,7 +15,7 @@ from ablate.config import ConfigError
 from ablate.launch import start
 from ablate.rundir import RunDir, lock, read_json, write_json
 from ablate.status import read_state
-from ablate.track import read_metrics
+from ablate.track import Tracker, read_metrics
 from ablate.worker import DONE, FAILED, HELD, STOPPED, StopFlag, take
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -61,6 +61,16 @@ def test_a_finished_run_is_left_as_it_is():
 
 
 # Kill and resume
+
+
+def test_the_tracker_gets_the_whole_record(monkeypatch):
+    told: dict[str, object] = {}
+    monkeypatch.setattr(Tracker, "summary", lambda self, **numbers: told.update(numbers))
+    run = tiny_run()
+    done = finish(run)
+    assert json.loads(told["record"]) == read_json(run.record)
+    assert told["bleu"] == done["dev"]["bleu"]
+    assert told["paper_ppl_dev"] == 4.92
 
 
 def killed(run: RunDir, how: str) -> int:

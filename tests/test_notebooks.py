@@ -1,0 +1,112 @@
+"""The notebooks, executed as a reader does: from their folder, by this interpreter, on records of a smoke sweep."""
+
+import json
+import os
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from records import finish
+
+from ablate import claims
+from ablate.plan import Plan, plan_from
+from ablate.table import build, write
+
+ANALYSIS = Path(__file__).resolve().parent.parent / "analysis"
+NAMES = ["table3", "curves", "claims"]
+
+
+ASKED = ["preset=smoke", "+sweep=table3", "seeds=2"]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory) -> Path:
+    """Give the module's folder, for the runs and for Jupyter's own files."""
+    return tmp_path_factory.mktemp("notebooks")
+
+
+@pytest.fixture
+def plan(shared, monkeypatch) -> Plan:
+    """Do all of Table 3 but C_N2, once for the module: PPL 9 … 28 and BLEU 25 … 6 down the rows, one apart by seed."""
+    for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
+        monkeypatch.setenv(name, str(shared))
+    asked = [*ASKED, f"runs_dir={shared / 'runs'}"]
+    if not (shared / "runs").exists():
+        fresh = plan_from(asked, prepare=True, say=lambda text: None)
+        for i, (row, runs) in enumerate(fresh.rows.items()):
+            for seed, one in enumerate(runs):
+                if row != "C_N2" and one.rows[0] == row:
+                    finish(one, 9.0 + i + seed, 25.0 - i - seed)
+                    one.run.metrics.write_text(log(900.0 + i))
+    return plan_from(asked, prepare=False)
+
+
+def log(speed: float) -> str:
+    """Write 12 lines of training and 3 of dev perplexity."""
+    lines: list[dict[str, float]] = []
+    for step in range(5, 65, 5):
+        numbers = {"loss": 6.0 - 0.03 * step, "learning_rate": 1e-5 * step, "steps_per_s": 2.0}
+        lines.append({"attempt": 1, "step": step, "time": 1.0, **numbers, "src_tgt_tokens_per_s": speed})
+        if step % 20 == 0:
+            lines.append({"attempt": 1, "step": step, "time": 1.0, "dev_ppl": 90.0 - step})
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def execute(name: str, runs: Path, **parameters: object) -> list[dict]:
+    """Execute a notebook with other parameters than its own; gives the outputs of its cells, one after the other."""
+    book = nbformat.read(ANALYSIS / f"{name}.ipynb", as_version=4)
+    (cell,) = [cell for cell in book.cells if "parameters" in cell.metadata.get("tags", [])]
+    parameters["runs"] = os.path.relpath(runs, ANALYSIS)  # seen from the notebook's folder
+    cell.source += "".join(f"\n{name} = {value!r}" for name, value in parameters.items())
+    NotebookClient(book, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(ANALYSIS)}}).execute()
+    return [output for cell in book.cells for output in cell.get("outputs", [])]
+
+
+def images(outputs: list[dict]) -> int:
+    return sum("image/png" in output.get("data", {}) for output in outputs)
+
+
+def text_of(outputs: list[dict]) -> str:
+    """Join what the cells show as text."""
+    data = [output.get("data", {}) for output in outputs]
+    return "\n".join(one.get("text/markdown") or one.get("text/html") or one.get("text/plain", "") for one in data)
+
+
+def test_the_table_notebook_shows_the_table_and_its_figures(plan):
+    outputs = execute("table3", plan.runs_dir, preset="smoke", seeds=2)
+    shown = next(output["data"]["text/markdown"] for output in outputs if "text/markdown" in output.get("data", {}))
+    assert shown == write(build(plan), "md")
+    assert [row for row in plan.rows if f"| {row} " not in shown] == []
+    assert images(outputs) == 2
+    assert f"{2 * len(plan.rows)} rows ×" in text_of(outputs)  # a line per row and seed, C_N2's too
+
+
+def test_the_curves_notebook_reads_every_line_and_draws_them(plan):
+    outputs = execute("curves", plan.runs_dir, preset="smoke", seeds=2)
+    assert f"{2 * (19 * 15 + 1)} rows ×" in text_of(outputs)  # 15 a run, and one that keeps C_N2's place
+    assert images(outputs) == 2
+
+
+def test_the_claims_notebook_has_a_verdict_on_every_claim(plan):
+    outputs = execute("claims", plan.runs_dir, preset="smoke", seeds=2)
+    judgements = claims.evaluate(plan)
+    assert len(judgements) > 8
+    shown = next(output["data"]["text/markdown"] for output in outputs if "text/markdown" in output.get("data", {}))
+    assert shown == claims.write(plan, judgements, "md")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_is_committed_without_outputs_and_is_short(name):
+    text = (ANALYSIS / f"{name}.ipynb").read_text("utf-8")
+    book = nbformat.reads(text, as_version=4)
+    nbformat.validate(book)
+    cells = [cell for cell in book.cells if cell.cell_type == "code"]
+    assert all(cell.outputs == [] and cell.execution_count is None for cell in cells)
+    assert sum(len(cell.source.splitlines()) for cell in cells) <= 40
+    names = [line.split(" = ")[0] for line in cells[0].source.splitlines()]
+    assert names == ["runs", "preset", "sweep", "seeds", "source", "settings"]
+
+
+def test_every_notebook_is_tested():
+    assert sorted(path.stem for path in ANALYSIS.glob("*.ipynb")) == sorted(NAMES)
