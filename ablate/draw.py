@@ -163,6 +163,8 @@ def panels(lines: pd.DataFrame, quantities: tuple[Quantity, ...], title: str) ->
                     style: dict[str, Any] = {"color": BASE} if row == "base" else look(i)
                     draw_row(ax, shown[shown["row"] == row], quantity.column, row, style)
                 ax.set_yscale(quantity.scale)
+                ax.xaxis.set_major_formatter("{x:,g}")
+                ax.yaxis.set_major_formatter("{x:,g}")
                 if quantity.scale == "log":
                     ax.yaxis.set_major_formatter(LogFormatter())
                     ax.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.5)))  # 20, 30 …: within a decade
