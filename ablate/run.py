@@ -10,12 +10,12 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from rich.console import Console
 
-from ablate import __version__, table
+from ablate import __version__, record, table
 from ablate.compose import COMPOSE_ERRORS, explain, root
 from ablate.cost import describe
 from ablate.launch import Outcome, freeze, launch, num_workers
 from ablate.plan import Plan, plan_from
-from ablate.status import read_state, terminal
+from ablate.status import duration, read_state, terminal
 
 SETTLE_S = 10.0  # the workers of a launcher that was killed stop at their next update
 STOPPED, INTERRUPTED = 75, 130  # exit codes: not finished, nothing wrong; the same command continues
@@ -66,6 +66,14 @@ def settle(plan: Plan) -> None:
 
 def conclude(plan: Plan, outcome: Outcome | None, say: Callable[[str], None]) -> int:
     """Say what is missing from the table and what to do about it; gives the exit code."""
+    first = record.read(plan.runs[0].run)
+    if first is not None:
+        timing = first["timing"]
+        say(
+            f"{first['row']} seed {first['seed']}: {timing['steps_per_s']:.1f} steps/s, "
+            f"{timing['src_tgt_tokens_per_s']:,.0f} tokens/s (source + target, padding excluded), "
+            f"trained in {duration(timing['train_s'])}, evaluated in {timing['evaluate_s']:.0f} s"
+        )
     unfinished = [planned for planned in plan.runs if planned.state.name != "done"]
     for planned in unfinished:
         taken = planned.state.name == "running"
