@@ -178,7 +178,7 @@ def table_of_numbers(judgements: list[Judgement], sentences: Sentences | None) -
             place = [judgement.claim.name, judgement.verdict, one.comparison.row, one.comparison.metric]
             ours = [one.effect, one.low, one.high, one.p, one.n, one.verdict, one.seeds]
             also = [] if sentences is None else [sentences.get(one.comparison, "")]
-            out.writerow([*place, claimed, margin, one.paper, *ours, *also])
+            out.writerow([*place, claimed, margin, round(one.paper, 6), *ours, *also])
     return text.getvalue()
 
 

@@ -139,7 +139,8 @@ def build(plan: Plan) -> Table:
     frame = pd.DataFrame(lines, columns=COLUMNS)
     numbers = [name for name in COLUMNS if name not in (*WORDS, *SETTINGS, "params", "params_as_paper", "seeds", "n")]
     frame = frame.astype(dict.fromkeys(numbers, float))
-    title = f"Table 3, ours (preset {plan.preset}) beside the paper's"
+    whole = all(cfg.row.paper.ppl_dev is not None for cfg in plan.configs.values())
+    title = f"{'Table 3, ours' if whole else 'Rows of our own'} (preset {plan.preset}) beside the paper's"
     return Table(title, frame, footnote.notes(plan, records, lines_of(frame)))
 
 

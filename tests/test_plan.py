@@ -12,9 +12,9 @@ from ablate.config import ClusterConfig, ConfigError, load
 from ablate.data import corpus as corpora
 from ablate.data.source import data_root
 from ablate.launch import freeze
-from ablate.plan import Plan, describe, older_runs, plan_from
+from ablate.cost import describe
+from ablate.plan import Plan, older_runs, plan_from
 from ablate.run import main as run_command
-from ablate.rundir import lock, write_json, write_text
 
 ROW_A = ["base", "A_h1", "A_h4", "A_h16", "A_h32"]
 
@@ -197,39 +197,8 @@ def test_equal_points_run_once_and_fill_both_cells(mine):  # P9
         (["C_N8", "N7"], 2),
     ]
     assert asked.rows["N7"] == asked.rows["C_N8"]
-    assert describe(asked, workers=1).count("(also fills N7)") == 2
     finish(asked.rows["N7"][0], ppl=9.0, bleu=9.0)  # in C_N8's folder, and found from N7 alone too
     assert mine(rows, ["N7"], "+row=N7").runs[0].state.name == "done"
-
-
-def test_the_plan_says_rows_seeds_parameters_steps_hours_and_states():  # P10
-    asked = planned("+sweep=row_A", "seeds=2")
-    finish(asked.rows["base"][0], ppl=9.0, bleu=9.0)  # trained for 36 s: 0.01 hours
-    freeze(asked.rows["A_h1"][0])
-    write_text(asked.rows["A_h1"][0].run.error, "NonFiniteLoss: loss is nan at update 7\n")
-    stopped = asked.rows["A_h4"][1].run
-    freeze(asked.rows["A_h4"][1])
-    write_json(stopped.heartbeat, {"time": 1.0, "state": "training", "step": 20, "total": 60})
-    freeze(asked.rows["A_h4"][0])
-    with lock(asked.rows["A_h4"][0].run.lock):
-        asked = planned("+sweep=row_A", "seeds=2")
-        lines = describe(asked, workers=2).splitlines()
-    assert lines[0].split() == ["row", "seed", "parameters", "paper", "steps", "hours", "state"]
-    assert len(lines[1:11]) == len(asked.runs)
-    assert lines[1].split() == ["base", "1", f"{asked.runs[0].params_actual:,}", "1M", "60", "0.010", "done"]
-    words = [line.split(maxsplit=6)[6] for line in lines[1:7]]
-    assert words == [
-        "done",
-        "new",
-        "failed: NonFiniteLoss: loss is nan at update 7",
-        "new",
-        "running: starting",
-        "stopped: killed",
-    ]
-    assert lines[11].startswith("10 runs: 1 done, 6 to run, 1 failed, 1 running, 1 to continue. ")
-    assert "hours in all" in lines[11]
-    assert [(run.rows[0], run.cfg.seed) for run in asked.to_run][:3] == [("base", 2), ("A_h1", 2), ("A_h4", 2)]
-    assert "the median of 1 finished runs here" in "\n".join(lines)
 
 
 def test_hours_are_operations_over_the_rate_until_there_are_measured_ones():
@@ -240,6 +209,23 @@ def test_hours_are_operations_over_the_rate_until_there_are_measured_ones():
     finish(run, ppl=9.0, bleu=9.0)
     asked = planned("cluster.sustained_gflops=2", "seeds=2")
     assert [asked.hours(run) for run in asked.runs] == pytest.approx([0.01, 0.01])  # 36 s each, one measured
+
+
+def test_a_rows_own_time_goes_before_the_rate_of_all():
+    asked = planned("+row=A_h4", "seeds=2")
+    record = finish(asked.runs[0], ppl=9.0, bleu=9.0)
+    finish(asked.runs[0], ppl=9.0, bleu=9.0, timing={**record["timing"], "train_s": 72.0, "flops_per_s": 1.0})
+    asked = planned("+row=A_h4", "seeds=2")
+    assert asked.flops_per_s == 1.0
+    assert [asked.hours(run) for run in asked.runs] == pytest.approx([0.02, 0.02])
+    finish(asked.runs[0], 9.0, 9.0, provenance=[{**record["provenance"][0], "host": "elsewhere"}])
+    asked = planned("+row=A_h4", "seeds=2", "cluster.sustained_gflops=2")
+    assert asked.hours(asked.runs[1]) == pytest.approx(asked.runs[1].flops / 2e9 / 3600)
+
+
+def test_a_rate_is_of_the_plans_own_runs_or_else_of_the_presets():
+    finish(planned("+row=A_h4").runs[0], ppl=9.0, bleu=9.0)
+    assert planned("+row=A_h1").rate_source == "the median of 1 finished runs here"
 
 
 def test_only_runs_on_the_same_device_tell_the_rate():

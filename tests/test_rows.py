@@ -135,3 +135,4 @@ def test_the_sweeps_are_the_blocks_of_the_table():
     for block in "ABCDE":
         assert sweeps[f"row_{block}"] == [row for row, line in TABLE3.items() if line["block"] == block]
     assert sweeps["table3"] == [row for row in TABLE3 if row != "base"]
+    assert [TABLE3[row]["block"] for row in sweeps["smoke"]] == ["A", "B", "C", "D", "E", "big"]

@@ -7,8 +7,10 @@ from records import finish
 
 from ablate.compose import session
 from ablate.plan import Plan, plan_from
-from ablate.rundir import write_text
-from ablate.table import MixedRecords, build, main, write
+from ablate.rundir import write_json, write_text
+from ablate.footnote import MixedRecords
+from ablate.record import RecordError
+from ablate.table import COLUMNS, FORMATS, build, main, measurements, write
 
 ROW_B = ["base", "B_dk16", "B_dk32"]
 
@@ -44,13 +46,32 @@ def test_a_cell_is_the_mean_of_the_seeds_there_are_and_says_how_many(two_of_thre
     table = build(two_of_three)
     frame = table.frame.set_index("row")
     assert list(frame.index) == ROW_B
-    assert list(frame["n"]) == ["3/3", "2/3", "0/3"]
+    assert list(zip(frame["n"], frame["seeds"], strict=True)) == [(3, 3), (2, 3), (0, 3)]
     assert list(frame["ppl"][:2]) == [9.0, 10.5]
     assert list(frame["bleu"][:2]) == [21.0, 19.5]
-    assert frame.loc["B_dk16", "d_ppl"] == 1.5
-    assert frame.loc["B_dk16", "d_bleu"] == -1.5
+    # sd 1, and t(2) = 4.302653 at 97.5 % (any table of t): 9 ± 4.302653 / √3.
+    assert frame.loc["base", ["ppl_sd", "ppl_low", "ppl_high"]].tolist() == pytest.approx([1.0, 6.51586, 11.48414])
     assert math.isnan(frame.loc["base", "d_ppl"])
     assert all(math.isnan(frame.loc["B_dk32", name]) for name in ("ppl", "bleu", "d_ppl", "d_bleu"))
+
+
+def test_a_difference_to_base_is_paired_over_the_seeds_that_both_have(two_of_three):
+    frame = build(two_of_three).frame.set_index("row")
+    # Seeds 2 and 3: 10 and 11 against base's 9 and 10, not against its mean of all three.
+    assert frame.loc["B_dk16", ["d_ppl", "d_ppl_n", "d_bleu", "d_bleu_n"]].tolist() == [1.0, 2, -2.0, 2]
+
+
+def test_p_values_are_corrected_over_the_table(own_folder):
+    asked = planned("+sweep=row_B", "seeds=2")
+    for row, first, second in (("base", 9.0, 9.0), ("B_dk16", 9.9, 10.1), ("B_dk32", 9.5, 10.5)):
+        finish(asked.rows[row][0], first, 20.0)
+        finish(asked.rows[row][1], second, 20.0)
+    frame = build(planned("+sweep=row_B", "seeds=2")).frame.set_index("row")
+    # One degree of freedom: p = 1 - 2/π · atan t; t is 1 / 0.1 and 1 / 0.5.
+    p = [1 - 2 / math.pi * math.atan(t) for t in (10, 2)]
+    assert frame["d_ppl_p"][1:].tolist() == pytest.approx(p)
+    assert frame["d_ppl_p_holm"][1:].tolist() == pytest.approx([2 * p[0], p[1]])  # two tests: Holm's 2 and 1
+    assert frame["d_bleu_p_holm"][1:].tolist() == [1.0, 1.0]
 
 
 def test_the_papers_numbers_stand_beside_ours_each_with_its_own_difference_to_base(two_of_three):
@@ -68,14 +89,11 @@ def test_the_text_shows_dashes_for_a_missing_row_and_blanks_where_a_setting_is_b
     assert header.index("row") == 0
     assert "preset smoke" in text.splitlines()[0]
     assert (base["d_k"], dk16["d_k"], dk32["d_k"]) == ("4", "1", "2")  # a sixteenth of 64, 16 and 32
-    assert (dk16["PPL"], dk16["Δ PPL"], dk16["BLEU"], dk16["Δ BLEU"], dk16["n"]) == (
-        "10.50",
-        "+1.50",
-        "19.5",
-        "-1.5",
-        "2/3",
-    )
-    assert (dk32["PPL"], dk32["Δ PPL"], dk32["BLEU"], dk32["n"]) == ("—", "", "—", "0/3")
+    # Half of an interval of two values 1 apart: t(1) = 12.7062 at 97.5 %, × 1/√2 / √2. Differences without spread: p = 0.
+    assert (dk16["PPL"], dk16["BLEU"], dk16["n"]) == ("10.50 ± 6.35", "19.5 ± 6.4", "2/3")
+    assert (dk16["Δ PPL"], dk16["Δ BLEU"]) == ("+1.00 ± 0.00 ∗∗∗", "−2.0 ± 0.0 ∗∗∗")
+    assert [dk32[name] for name in ("PPL", "Δ PPL", "BLEU", "Δ BLEU", "n")] == ["—", "—", "—", "—", "0/3"]
+    assert dk32[""] == "to run"
     assert (dk32["paper PPL"], dk32["paper BLEU"]) == ("5.01", "25.4")
     assert (base["Δ PPL"], base["Δ BLEU"]) == ("", "")
     assert "d_v" not in header  # the rows of (B) do not differ in it
@@ -102,8 +120,9 @@ def test_what_is_failed_or_running_is_said_in_its_row():
     write_text(asked.rows["B_dk16"][1].run.error, "NonFiniteLoss: loss is nan at update 7\n")
     finish(asked.rows["base"][0], ppl=9.0, bleu=9.0)
     text = write(build(planned("+sweep=row_B", "seeds=2")), "md")
-    assert line_of(text, "B_dk16")[-1] == "failed: NonFiniteLoss: loss is nan at update 7; new"
-    assert line_of(text, "base")[-1] == "new"
+    assert line_of(text, "B_dk16")[-1] == "to run (seed 1); failed: NonFiniteLoss: loss is nan at update 7 (seed 2)"
+    assert line_of(text, "B_dk16").count("failed") == 2  # in place of PPL and BLEU
+    assert line_of(text, "base")[-1] == "done (seed 1); to run (seed 2)"
 
 
 def test_one_row_alone_is_a_table_without_differences():
@@ -113,7 +132,7 @@ def test_one_row_alone_is_a_table_without_differences():
     assert list(frame["row"]) == ["A_h4"]
     assert (frame["ppl"][0], frame["bleu"][0]) == (9.0, 12.5)
     assert math.isnan(frame["d_ppl"][0])
-    assert "12.5" in write(build(planned("+row=A_h4")), "md")
+    assert "| 12.5 |" in write(build(planned("+row=A_h4")), "md")
 
 
 def test_beneath_the_table_stands_what_the_numbers_are_of(two_of_three):
@@ -129,6 +148,8 @@ def test_beneath_the_table_stands_what_the_numbers_are_of(two_of_three):
         "checkpoint: last",
         "torch 2",
         "commit",
+        "Rank agreement with the paper (Kendall's τ, 95 % interval): PPL +1.00 over 2 rows; an interval takes 8",
+        "corrected over this table's rows (Holm)",
     ):
         assert part in notes
     assert "instead of" not in notes
@@ -171,17 +192,70 @@ def test_numbers_that_do_not_compare_are_refused(section, key, other, name):
     asked = planned("seeds=2")
     record = finish(asked.runs[0], ppl=9.0, bleu=9.0)
     finish(asked.runs[1], 9.0, 9.0, **{section: {**record[section], key: other}})
-    with pytest.raises(MixedRecords, match=f"{name}: one table cannot hold"):
-        build(planned("seeds=2"))
+    for collect in (build, measurements):
+        with pytest.raises(MixedRecords, match=f"{name}: one table cannot hold"):
+            collect(planned("seeds=2"))
+
+
+def test_a_record_of_another_schema_is_refused_by_its_path():
+    asked = planned()
+    done = finish(asked.runs[0], ppl=9.0, bleu=9.0)
+    write_json(asked.runs[0].run.record, {**done, "schema": 2})
+    with pytest.raises(RecordError, match=r"record\.json: schema=2, this version of ablate reads 1"):
+        build(planned())
+
+
+def test_one_seed_gives_numbers_without_intervals_and_says_so():
+    asked = planned("+sweep=row_B")
+    for row, ppl in (("base", 9.0), ("B_dk16", 9.5)):
+        finish(asked.rows[row][0], ppl, bleu=9.0)
+    table = build(planned("+sweep=row_B"))
+    assert "No interval and no test: they take two finished seeds (seeds=2 or more)." in table.notes
+    assert line_of(write(table, "md"), "B_dk16")[3:6] == ["9.50", "+0.50", "9.0"]
+    assert "±" not in write(table, "md")
+
+
+def test_a_row_of_ones_own_has_no_numbers_of_the_paper_and_says_what_it_changes(own_folder):
+    (own_folder / "mine" / "row").mkdir(parents=True)
+    (own_folder / "mine" / "sweep").mkdir()
+    (own_folder / "mine" / "row" / "gelu.yaml").write_text("# @package _global_\nmodel: {activation: gelu}\n")
+    (own_folder / "mine" / "sweep" / "s.yaml").write_text("# @package sweep.s\n{title: s, rows: [gelu]}\n")
+    with session(str(own_folder / "mine")):
+        table = build(plan_from(["preset=smoke", "+sweep=s"], True, lambda text: None))
+    assert table.title == "Rows of our own (preset smoke) beside the paper's"
+    text = write(table, "md")
+    cells = dict(zip(line_of(text, "row"), line_of(text, "gelu"), strict=True))
+    assert cells["other"] == "activation=gelu"
+    assert [cells[f"paper {name}"] for name in ("PPL", "Δ PPL", "BLEU", "Δ BLEU", "params (M)")] == [""] * 5
+
+
+def test_measurements_have_a_line_for_every_row_and_seed(two_of_three):
+    frame = measurements(two_of_three)
+    assert list(zip(frame["row"], frame["seed"], strict=True)) == [(row, seed) for row in ROW_B for seed in (1, 2, 3)]
+    assert list(frame["state"]) == ["done"] * 3 + ["new"] + ["done"] * 2 + ["new"] * 3
+    assert frame["ppl"].dropna().tolist() == [8.0, 9.0, 10.0, 10.0, 11.0]
+    assert frame.loc[4, ["block", "chrf", "train_s", "epochs"]].tolist() == ["B", 30.0, 36.0, 1]
+    assert math.isnan(frame.loc[8, "bleu"])
+    assert frame.loc[4, "folder"] == str(two_of_three.rows["B_dk16"][1].run.path)
+
+
+def test_every_format_has_every_row(two_of_three):
+    for form in FORMATS:
+        text = write(build(two_of_three), form).replace(r"\_", "_")
+        assert all(row in text for row in ROW_B), form
+        assert "smoke" in text
 
 
 def test_csv_has_every_digit_and_every_cell(two_of_three):
     lines = list(csv.DictReader(io.StringIO(write(build(two_of_three), "csv"))))
     assert [line["row"] for line in lines] == ROW_B
+    assert list(lines[0]) == COLUMNS
     assert [line["d_k"] for line in lines] == ["4", "1", "2"]
+    assert [line["d_v"] for line in lines] == ["4", "4", "4"]
     assert float(lines[1]["ppl"]) == 10.5
     assert lines[2]["ppl"] == ""
-    assert float(lines[0]["params_m"]) == two_of_three.runs[0].params_actual / 1e6
+    assert int(lines[0]["params"]) == two_of_three.runs[0].params_actual
+    assert int(lines[0]["params_as_paper"]) == two_of_three.runs[0].params_paper
 
 
 def test_the_command_prints_what_the_plan_has(two_of_three, capsys):
@@ -190,7 +264,7 @@ def test_the_command_prints_what_the_plan_has(two_of_three, capsys):
     out, err = capsys.readouterr()
     assert (out, err) == (write(build(two_of_three), "md") + "\n", "")
     assert main([*arguments, "--format", "csv"]) == 0
-    assert capsys.readouterr().out.startswith("row,")
+    assert capsys.readouterr().out.startswith("preset,row,")
 
 
 def test_the_command_takes_several_sweeps_and_settings(capsys):
