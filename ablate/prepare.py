@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         corpus = prepare(compose(args.overrides, args.config_dir).data, say=lambda line: print(line, file=sys.stderr))
-    except ValueError as err:
+    except (ValueError, OSError) as err:  # OSError: a folder that cannot be written, a full disk
         print(f"error: {err}", file=sys.stderr)
         return 2
     print(corpus.describe())

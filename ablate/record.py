@@ -36,6 +36,7 @@ from ablate.rundir import RunDir, read_json, write_json
 
 SCHEMA = 1
 PACKAGE = Path(__file__).resolve().parent
+RSS_PER_MB = 2**20 if sys.platform == "darwin" else 2**10  # getrusage counts bytes on macOS, kibibytes elsewhere
 LIBRARIES = ("torch", "numpy", "sentencepiece", "sacrebleu", "hydra-core", "wandb")
 
 Record = dict[str, Any]
@@ -126,7 +127,7 @@ def assemble(
             "tgt_tokens_per_s": tgt_tokens / train_s,
             "src_tgt_tokens_per_s": (src_tokens + tgt_tokens) / train_s,
             "evaluate_s": results["evaluate_s"],
-            "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / RSS_PER_MB,
         },
         "provenance": attempts,
     }

@@ -49,7 +49,7 @@ def read_json(path: Path) -> Any:
     """
     try:
         return json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError as err:
         raise ValueError(f"{path}: is not JSON ({err})") from err

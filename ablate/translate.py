@@ -84,13 +84,15 @@ def main(argv: list[str] | None = None) -> int:
         description="Translate standard input, a sentence a line, with a trained run.",
     )
     parser.add_argument("run", metavar="RUN", help="a run's folder: runs/PRESET/ROW/FINGERPRINT/seedK")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: all cores)")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: 0, all cores)")
     parser.add_argument("--device", help="auto, cpu, cuda or mps (default: the run's)")
     arguments = parser.parse_args(argv)
 
     def say(text: str) -> None:
         print(text, file=sys.stderr)
 
+    if arguments.threads < 0:
+        parser.error(f"argument --threads: {arguments.threads}: must be at least 0")
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     try:

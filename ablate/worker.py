@@ -65,6 +65,9 @@ def main(argv: list[str] | None = None) -> int:
         print(__doc__)
         return 0 if arguments in (["-h"], ["--help"]) else 2
     run = RunDir(Path(arguments[0]))
+    if not run.config.is_file():
+        print(f"error: RUN={arguments[0]!r}: no such run; give a folder that holds {run.config.name}", file=sys.stderr)
+        return 2
     stop = StopFlag()
     stop.listen()
     if os.environ.get("ABLATE_WATCH_PARENT"):
@@ -210,7 +213,14 @@ def describe_device(device: str) -> str:
         import torch
 
         return f"cuda: {torch.cuda.get_device_name()}"
-    return f"{device}: {platform.processor() or platform.machine()}"
+    return f"{device}: {cpu_model()}"
+
+
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Name the processor's model: as Linux has it in `cpuinfo`, else as Python knows it."""
+    lines = cpuinfo.read_text("utf-8").splitlines() if cpuinfo.exists() else []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()
 
 
 def say(text: str) -> None:

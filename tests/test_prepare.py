@@ -29,7 +29,7 @@ def test_it_prepares_once_and_describes_the_corpus(root, capsys):
         (["data=nosuch"], "nosuch"),
     ],
 )
-def test_what_the_user_can_mend_is_one_message_and_exit_code_1(overrides, message, capsys):
+def test_what_the_user_can_mend_is_one_message_and_exit_code_2(overrides, message, capsys):
     assert main(overrides) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -42,3 +42,10 @@ def test_help_says_where_the_data_goes(root, capsys):
         main(["--help"])
     assert stopped.value.code == 0
     assert str(root) in capsys.readouterr().out.replace("\n", "")
+
+
+def test_a_folder_that_cannot_be_written_is_said_in_one_line(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("ABLATE_DATA", str(tmp_path / "file" / "data"))
+    assert main(SMALL) == 2
+    assert "error: [Errno 20] Not a directory: " in capsys.readouterr().err

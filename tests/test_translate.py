@@ -26,6 +26,13 @@ def test_a_folder_that_is_no_run_is_named(tmp_path, monkeypatch, capsys):
     assert "nowhere': no such run; give a folder runs/PRESET/ROW/FINGERPRINT/seedK" in err
 
 
+def test_a_file_in_a_run_is_no_run(tmp_path, monkeypatch, capsys):
+    (tmp_path / "record.json").write_text("{}")
+    code, out, err = translate(monkeypatch, capsys, b"Hello.\n", str(tmp_path / "record.json"))
+    assert (code, out) == (2, "")
+    assert "record.json': no such run" in err
+
+
 def test_a_run_without_a_checkpoint_is_refused(tmp_path, monkeypatch, capsys):
     run = RunDir(tmp_path / "seed1")
     write_json(run.identity, {"fingerprint": "0" * 12, "science": {}, "digests": {}, "corpus": str(tmp_path)})
@@ -42,7 +49,9 @@ def test_text_that_is_not_utf8_is_refused_in_one_line(tmp_path, monkeypatch, cap
     assert "utf-8" in err
 
 
-@pytest.mark.parametrize("arguments", [[], ["run", "another"], ["run", "--threads", "many"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["run", "another"], ["run", "--threads", "many"], ["run", "--threads", "-3"]]
+)
 def test_wrong_arguments_show_the_usage(arguments, monkeypatch, capsys):
     with pytest.raises(SystemExit) as stopped:
         translate(monkeypatch, capsys, b"", *arguments)

@@ -232,7 +232,17 @@ def test_too_few_checkpoints_for_the_average_are_refused_before_anything_starts(
         tiny_run("decode.average_checkpoints=2", f"optim.checkpoint_every_steps={STEPS}")
 
 
+def test_the_processor_is_named_by_its_model(tmp_path):
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: Fast CPU @ 3 GHz\nmodel name\t: another\n")
+    assert worker.cpu_model(tmp_path / "cpuinfo") == "Fast CPU @ 3 GHz"
+    assert worker.cpu_model(tmp_path / "nowhere")
+    assert worker.describe_device("cpu").startswith("cpu: ")
+
+
 def test_what_is_not_a_run_s_folder_is_explained(capsys):
     assert worker.main([]) == 2
     assert worker.main(["--help"]) == 0
     assert "python -m ablate.worker RUN" in capsys.readouterr().out
+    assert worker.main(["nowhere"]) == 2
+    assert "error: RUN='nowhere': no such run" in capsys.readouterr().err
+    assert not os.path.exists("nowhere")
