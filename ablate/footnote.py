@@ -125,7 +125,8 @@ def provenance(records: list[Record]) -> list[str]:
         f"{name} {listed(entry['versions'][name] for entry in last)}" for name in ("ablate", "torch", "sentencepiece")
     ]
     commits = listed(
-        str(entry["commit"] or "none: no checkout")[:12] + (" with changes" if entry["uncommitted_changes"] else "")
+        (entry["commit"][:12] if entry["commit"] else "none (no checkout)")
+        + (" with changes" if entry["uncommitted_changes"] else "")
         for entry in last
     )
     said = [

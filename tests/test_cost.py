@@ -29,7 +29,7 @@ def test_the_plan_says_rows_seeds_parameters_steps_operations_hours_and_states()
     with lock(asked.rows["A_h4"][0].run.lock):
         asked = planned("+sweep=row_A", "seeds=2")
         lines = describe(asked, workers=2).splitlines()
-    assert lines[0].split() == "row seeds parameters as the paper steps FLOPs hours state".split()
+    assert lines[0].split() == ["row", "seeds", "parameters", "as", "the", "paper", "steps", "FLOPs", "hours", "state"]
     assert [line.split()[0] for line in lines[1:6]] == ["base", "A_h1", "A_h4", "A_h16", "A_h32"]
     base = asked.runs[0]
     numbers = ["2", f"{base.params_actual:,}", f"{base.params_paper:,}", "60", f"{base.flops:.1e}", "0.010"]

@@ -9,10 +9,10 @@ from records import finish
 from ablate import device, launch, plan
 from ablate.compose import session
 from ablate.config import ClusterConfig, ConfigError, load
+from ablate.cost import describe
 from ablate.data import corpus as corpora
 from ablate.data.source import data_root
 from ablate.launch import freeze
-from ablate.cost import describe
 from ablate.plan import Plan, older_runs, plan_from
 from ablate.run import main as run_command
 

@@ -6,10 +6,10 @@ import pytest
 from records import finish
 
 from ablate.compose import session
-from ablate.plan import Plan, plan_from
-from ablate.rundir import write_json, write_text
 from ablate.footnote import MixedRecords
+from ablate.plan import Plan, plan_from
 from ablate.record import RecordError
+from ablate.rundir import write_json, write_text
 from ablate.table import COLUMNS, FORMATS, build, main, measurements, write
 
 ROW_B = ["base", "B_dk16", "B_dk32"]
@@ -89,7 +89,7 @@ def test_the_text_shows_dashes_for_a_missing_row_and_blanks_where_a_setting_is_b
     assert header.index("row") == 0
     assert "preset smoke" in text.splitlines()[0]
     assert (base["d_k"], dk16["d_k"], dk32["d_k"]) == ("4", "1", "2")  # a sixteenth of 64, 16 and 32
-    # Half of an interval of two values 1 apart: t(1) = 12.7062 at 97.5 %, × 1/√2 / √2. Differences without spread: p = 0.
+    # Two values 1 apart: half of the interval is t(1) · sd / √2 = 12.7062 · 0.5. Differences without spread: p = 0.
     assert (dk16["PPL"], dk16["BLEU"], dk16["n"]) == ("10.50 ± 6.35", "19.5 ± 6.4", "2/3")
     assert (dk16["Δ PPL"], dk16["Δ BLEU"]) == ("+1.00 ± 0.00 ∗∗∗", "−2.0 ± 0.0 ∗∗∗")
     assert [dk32[name] for name in ("PPL", "Δ PPL", "BLEU", "Δ BLEU", "n")] == ["—", "—", "—", "—", "0/3"]

@@ -22,8 +22,7 @@ def grid() -> Grid:
 
 
 def test_markdown_lines_up_and_keeps_texts_in_their_cells(grid):
-    title, *table = markdown(grid).split("\n\n", 1)
-    lines = table[0].splitlines()
+    lines = markdown(grid).split("\n\n", 1)[1].splitlines()
     assert [cell.strip() for cell in lines[0].split("|")] == ["", "row", "d_model", "PPL", "Δ PPL", "paper PPL", "", ""]
     assert [len(line) for line in lines[:4]] == [len(lines[0])] * 4
     assert lines[1].startswith("|:-----|--------:|-----:|------:|----------:|:---")
