@@ -76,10 +76,12 @@ def refuse_unscorable(hypotheses: list[str], references: list[str]) -> None:
     if not references:
         raise ScoreError("0 sentences: there is nothing to score")
     for mark in SUBWORD_MARKS:
-        marked = next((i for i, text in enumerate(hypotheses) if mark in text), None)
-        if marked is not None and not any(mark in text for text in references):
+        marked = [text for text in hypotheses if mark in text]
+        # A model may write the mark now and then; subwords have it nearly everywhere.
+        if len(marked) > len(hypotheses) / 2 and not any(mark in text for text in references):
             raise ScoreError(
-                f"hypothesis {marked + 1} holds {mark!r}: scores are of text, not of subwords: {hypotheses[marked]!r}"
+                f"{len(marked)} of {len(hypotheses)} hypotheses hold {mark!r}: scores are of text, not of subwords: "
+                f"{marked[0]!r}"
             )
 
 

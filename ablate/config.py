@@ -362,6 +362,7 @@ def science(cfg: Config, digests: dict[str, str]) -> dict[str, Any]:
     tree = dataclasses.asdict(cfg)
     flat = flatten({name: tree[name] for name in SCIENCE})
     flat = {name: value for name, value in flat.items() if name not in PATHS}
+    del flat["model.sinusoid_layout" if cfg.model.positional == "learned" else "model.max_positions"]  # without effect
     flat |= {f"digest.{name}": value for name, value in digests.items()}
     return {name: value + 0.0 if isinstance(value, float) else value for name, value in flat.items()}  # -0.0 is 0.0
 

@@ -57,6 +57,7 @@ class Plan:
     """Everything asked for: a run for each row and seed, and what is known of each."""
 
     preset: str
+    title: str  # of the sweeps; empty for a single row
     seeds: int
     runs_dir: Path
     configs: dict[str, Config]  # by row, at the preset's scale
@@ -133,7 +134,29 @@ def plan_from(overrides: list[str], prepare: bool, say: Callable[[str], None] = 
             raise ConfigError("row", row, f"has another corpus (data.*) than {rows[0]}: one table has one corpus")
     # Only now, with every row known to be valid, may a corpus be fetched.
     corpus = corpora.prepare(data, say) if prepare else corpora.find(data)
-    return make_plan(configs, plain, corpus, asked.seeds)
+    if corpus is not None:
+        for row, cfg in configs.items():
+            check_corpus(row, cfg, corpus)
+    return make_plan(configs, plain, corpus, asked.seeds, "; ".join(sweep.title for sweep in asked.sweep.values()))
+
+
+def check_corpus(row: str, cfg: Config, corpus: corpora.Corpus) -> None:
+    """Make sure that every sentence fits into a batch and has positions.
+
+    Raises:
+        ConfigError: naming the field, the longest sentence, and the row.
+    """
+    train, dev, where = corpus.split("train"), corpus.split("dev"), f"row {row}"
+    longest = int(max(train.src_lengths.max(), train.tgt_lengths.max()))
+    if longest > cfg.optim.batch_tokens:
+        raise ConfigError(
+            "optim.batch_tokens", cfg.optim.batch_tokens, f"a training sentence has {longest} subwords", where
+        )
+    longest = int(max(longest, dev.tgt_lengths.max(), dev.src_lengths.max() + cfg.decode.max_extra))
+    if cfg.model.positional == "learned" and longest > cfg.model.max_positions:
+        raise ConfigError(
+            "model.max_positions", cfg.model.max_positions, f"sequences may have {longest} subwords here", where
+        )
 
 
 def resolved(cfg: Config, device: str) -> Config:
@@ -167,6 +190,7 @@ def make_plan(
     plain: dict[str, Config],
     corpus: corpora.Corpus | None,
     seeds: int,
+    title: str = "",
 ) -> Plan:
     """Plan the runs for these rows.
 
@@ -175,6 +199,7 @@ def make_plan(
         plain: the same without the user's settings: what the row is.
         corpus: prepared; None if it is not.
         seeds: runs per row.
+        title: of the sweeps asked for.
     """
     first = next(iter(rows.values()))
     digests = corpus.digests if corpus else {}
@@ -185,6 +210,8 @@ def make_plan(
     for row, cfg in rows.items():
         facts = science(cfg, digests)
         changes = diff(science(plain[row], digests), facts)
+        if "data.name" in changes:  # what only one of two kinds of corpus has needs no mention
+            changes = {key: values for key, values in changes.items() if None not in values}
         identity = fingerprint(facts)
         flops = run_flops(cfg.model, cfg.optim, cfg.data.vocab_size)
         planned_rows[row] = []
@@ -205,25 +232,25 @@ def make_plan(
             planned_rows[row].append(by_identity[identity, seed])
     runs = list(by_identity.values())
     rate, source = measured_rate(runs, root / first.preset, first.device, first.cluster.sustained_gflops)
-    return Plan(first.preset, seeds, root, rows, planned_rows, runs, rate, source, corpus)
+    return Plan(first.preset, title, seeds, root, rows, planned_rows, runs, rate, source, corpus)
 
 
 def runs_on_disk(folder: Path) -> dict[tuple[str, int], list[RunDir]]:
     """Find a preset's runs by fingerprint and seed, whichever row's folder they lie in."""
     found: dict[tuple[str, int], list[RunDir]] = {}
-    for row in folders(folder):
-        for identity in folders(row):
-            for seed in folders(identity):
+    for row in folders(str(folder)):
+        for identity in folders(row.path):
+            for seed in folders(identity.path):
                 if (number := seed.name.removeprefix("seed")).isdecimal():
-                    found.setdefault((identity.name, int(number)), []).append(RunDir(seed))
+                    found.setdefault((identity.name, int(number)), []).append(RunDir(Path(seed.path)))
     return found
 
 
-def folders(folder: Path) -> list[Path]:
+def folders(folder: str) -> list[os.DirEntry[str]]:
     """List the folders in a folder by name; none if it is not there. Unlike `Path.glob` quick for thousands."""
     try:
         with os.scandir(folder) as entries:
-            return [folder / entry.name for entry in sorted(entries, key=lambda one: one.name) if entry.is_dir()]
+            return sorted((entry for entry in entries if entry.is_dir()), key=lambda entry: entry.name)
     except FileNotFoundError:
         return []
 

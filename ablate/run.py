@@ -79,13 +79,16 @@ def conclude(plan: Plan, outcome: Outcome | None, say: Callable[[str], None]) ->
         taken = planned.state.name == "running"
         by = f", not started here: {planned.run.lock.read_text('utf-8').strip()} has it" if taken else ""
         say(f"{planned.rows[0]} seed {planned.cfg.seed}: {planned.state.words}{by}; {planned.run.path}")
+    if outcome and outcome.interrupted:
+        say("Interrupted. The same command continues.")
+        return INTERRUPTED
     failed = [planned for planned in unfinished if planned.state.name == "failed"]
     if failed:
         say("Failed runs are not repeated by themselves: python -m ablate.retry --failed")
         return 1
     if unfinished:
         say("The same command continues.")
-        return INTERRUPTED if outcome and outcome.interrupted else STOPPED
+        return STOPPED
     return 0
 
 

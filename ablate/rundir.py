@@ -157,6 +157,11 @@ class RunDir:
         """W&B's own files."""
         return self.path / "wandb"
 
+    def sweep(self) -> None:
+        """Remove what killed processes left half-written; only the holder of the run's lock may call this."""
+        for left in self.path.glob(".*.tmp"):
+            left.unlink(missing_ok=True)
+
     def hypotheses(self, split: str) -> Path:
         """The translations of a split, one line per sentence, in the corpus's order."""
         return self.path / f"hypotheses.{split}.txt"

@@ -140,7 +140,8 @@ def build(plan: Plan) -> Table:
     numbers = [name for name in COLUMNS if name not in (*WORDS, *SETTINGS, "params", "params_as_paper", "seeds", "n")]
     frame = frame.astype(dict.fromkeys(numbers, float))
     whole = all(cfg.row.paper.ppl_dev is not None for cfg in plan.configs.values())
-    title = f"{'Table 3, ours' if whole else 'Rows of our own'} (preset {plan.preset}) beside the paper's"
+    named = plan.title or ("Table 3" if whole else "Rows of our own")
+    title = f"{named}: ours (preset {plan.preset}) beside the paper's"
     return Table(title, frame, footnote.notes(plan, records, lines_of(frame)))
 
 
@@ -169,11 +170,12 @@ def described(plan: Plan, row: str) -> dict[str, Any]:
     planned = plan.rows[row][0]
     known = SETTINGS.values()
     changed = diff(plan.rows["base"][0].science, planned.science) if "base" in plan.rows else {}
+    changed = {key: now for key, (then, now) in changed.items() if None not in (then, now)}  # what both rows have
     return {
         "row": row,
         "block": plan.configs[row].row.block,
         **{name: planned.science[key] for name, key in SETTINGS.items()},
-        "other": ", ".join(f"{key.partition('.')[2]}={now}" for key, (_, now) in changed.items() if key not in known),
+        "other": ", ".join(f"{key.partition('.')[2]}={now}" for key, now in changed.items() if key not in known),
         "params": planned.params_actual,
         "params_as_paper": planned.params_paper,
     }

@@ -96,6 +96,7 @@ def do(run: RunDir, stop: StopFlag) -> int:
     if run.record.exists():
         return DONE
     run.error.unlink(missing_ok=True)
+    run.sweep()
     try:
         from ablate.decode import Stopped
 

@@ -38,9 +38,13 @@ def test_case_counts():
 
 
 @pytest.mark.parametrize("text", ["▁Das ▁rote ▁Haus", "Das ro@@ te Haus"])
-def test_subwords_are_refused_and_the_sentence_named(text):  # D4
-    with pytest.raises(ScoreError, match=r"hypothesis 2 holds .*: scores are of text, not of subwords"):
-        score([SENTENCES[0], text, SENTENCES[2]], SENTENCES)
+def test_subwords_are_refused_and_a_sentence_shown(text):  # D4
+    with pytest.raises(ScoreError, match=r"2 of 3 hypotheses hold .*: scores are of text, not of subwords"):
+        score([SENTENCES[0], text, text], SENTENCES)
+
+
+def test_a_model_may_write_the_sign_of_a_subword_now_and_then():
+    assert score([SENTENCES[0], "▁Das Haus", SENTENCES[2]], SENTENCES).bleu > 0
 
 
 def test_a_sign_that_the_text_itself_has_is_no_subword():

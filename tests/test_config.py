@@ -180,12 +180,29 @@ def changed_value(value: Any) -> Any:
     return value + (1 if isinstance(value, int) else 0.015625)
 
 
-@pytest.mark.parametrize("name", SCIENCE_FIELDS)
+# max_positions has no effect on sinusoids: see below.
+@pytest.mark.parametrize("name", [name for name in SCIENCE_FIELDS if name != "model.max_positions"])
 def test_every_field_that_can_change_a_result_changes_the_fingerprint(name):
     value = flatten(dataclasses.asdict(SMOKE))[name]
     changed = with_value(SMOKE, name, changed_value(value))
     assert identity(changed) != identity(SMOKE)
     assert list(diff(science(SMOKE, DIGESTS), science(changed, DIGESTS))) == [name]  # P6: and diff names it
+
+
+@pytest.mark.parametrize(
+    ("positional", "without_effect", "effective"),
+    [("sinusoid", "max_positions", "sinusoid_layout"), ("learned", "sinusoid_layout", "max_positions")],
+)
+def test_what_only_the_other_kind_of_positions_has_does_not_change_the_fingerprint(
+    positional, without_effect, effective
+):
+    cfg = with_value(SMOKE, "model.positional", positional)
+
+    def with_other(name: str) -> Config:
+        return with_value(cfg, f"model.{name}", changed_value(getattr(cfg.model, name)))
+
+    assert identity(with_other(without_effect)) == identity(cfg)
+    assert identity(with_other(effective)) != identity(cfg)
 
 
 @pytest.mark.parametrize("name", list(DIGESTS))

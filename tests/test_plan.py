@@ -350,3 +350,35 @@ def test_as_many_runs_go_at_once_as_asked_or_as_the_physical_cores_carry(
 ):
     monkeypatch.setattr(launch.psutil, "cpu_count", lambda logical=True, cores=(physical, logical): cores[logical])
     assert launch.num_workers(ClusterConfig(workers, threads, sustained_gflops=1.0)) == at_once
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("optim.batch_tokens=9", r"optim.batch_tokens=9 \(from row A_h4\): a training sentence has \d\d subwords"),
+        ("model.max_positions=9", r"model.max_positions=9 \(from row A_h4\): sequences may have \d\d subwords here"),
+    ],
+)
+def test_sentences_too_long_for_the_configuration_are_refused_before_anything_starts(setting, message, workplace):
+    with pytest.raises(ConfigError, match=message):
+        planned("+row=A_h4", "model.positional=learned", setting)
+    assert not (workplace / "runs").exists()
+
+
+def test_a_change_of_corpus_is_told_without_the_fields_that_only_one_of_them_has(workplace):
+    for side in ("en", "de"):
+        (workplace / f"t.{side}").write_text("".join(f"{side} word {i} and more words\n" for i in range(40)))
+    files = [f"data.{split}_{lang}={workplace}/t.{code}" for split in ("train", "dev") for lang, code in SIDES]
+    changes = planned("data=files", "data.vocab_size=300", *files).runs[0].changes
+    assert changes["data.name"] == ("synthetic", "files")
+    assert not {key for key in changes if key.startswith("data.num_")}
+
+
+SIDES = (("src", "en"), ("tgt", "de"))
+
+
+def test_several_jobs_leave_nothing_behind_when_they_only_plan(monkeypatch, capsys, workplace):  # P10
+    code, out, err = command(monkeypatch, capsys, "-m", "preset=smoke", "+row=A_h1,A_h4", "plan_only=true")
+    assert (code, err) == (0, "")
+    assert "A_h1 " in out and "A_h4 " in out
+    assert list(workplace.iterdir()) == []

@@ -99,25 +99,25 @@ def test_what_is_wrong_is_said_in_one_line_and_starts_nothing(folder):
 def test_a_failing_run_does_not_hide_behind_the_others(folder):  # S1
     (folder / "mine" / "row").mkdir(parents=True)
     (folder / "mine" / "sweep").mkdir()
-    (folder / "mine" / "row" / "short.yaml").write_text(
+    (folder / "mine" / "row" / "hasty.yaml").write_text(
         "# @package _global_\nrow: {block: own, cites: '', paper: {ppl_dev: null, bleu_dev: null, params_m: null}}\n"
-        "model: {positional: learned, max_positions: 3}\n"
+        "optim: {lr_scale: 1.0e+30}\n"
     )
-    (folder / "mine" / "sweep" / "mine.yaml").write_text("# @package sweep.mine\ntitle: mine\nrows: [short]\n")
+    (folder / "mine" / "sweep" / "mine.yaml").write_text("# @package sweep.mine\ntitle: mine\nrows: [hasty]\n")
     with compose.session(str(folder / "mine")):
         code, text = here("+sweep=mine", "cluster.workers=2")
         assert code == 1
-        assert re.search(r"short seed 1: failed: PositionError", text)
+        assert re.search(r"hasty seed 1: failed: NonFiniteLoss", text)
         assert "python -m ablate.retry --failed" in text
         assert re.search(r"\| base .*\| 1/1 ", text)
-        assert re.search(r"\| short .*\| 0/1 ", text)
+        assert re.search(r"\| hasty .*\| 0/1 ", text)
         states = {one.path.parts[-3]: read_state(one) for one in find(folder / "runs")["smoke"]}
-        assert (states["base"].name, states["short"].name) == ("done", "failed")
+        assert (states["base"].name, states["hasty"].name) == ("done", "failed")
         (base,) = [one for one in find(folder / "runs")["smoke"] if one.path.parts[-3] == "base"]
         assert record.comparable(record.read(base)) == undisturbed()
         assert here("+sweep=mine")[0] == 1  # and it is not tried again by itself
     code, text = command("status")
-    assert "failed: PositionError" in text.replace("\n", " ")
+    assert "failed: NonFiniteLoss" in text.replace("\n", " ")
 
 
 def test_two_launchers_at_the_same_second_start_each_run_once(folder):  # P7

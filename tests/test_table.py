@@ -222,7 +222,7 @@ def test_a_row_of_ones_own_has_no_numbers_of_the_paper_and_says_what_it_changes(
     (own_folder / "mine" / "sweep" / "s.yaml").write_text("# @package sweep.s\n{title: s, rows: [gelu]}\n")
     with session(str(own_folder / "mine")):
         table = build(plan_from(["preset=smoke", "+sweep=s"], True, lambda text: None))
-    assert table.title == "Rows of our own (preset smoke) beside the paper's"
+    assert table.title == "s: ours (preset smoke) beside the paper's"
     text = write(table, "md")
     cells = dict(zip(line_of(text, "row"), line_of(text, "gelu"), strict=True))
     assert cells["other"] == "activation=gelu"

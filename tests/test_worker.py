@@ -216,13 +216,13 @@ def test_a_frozen_configuration_that_was_edited_is_refused():  # P8, R5
 
 
 def test_a_run_that_raises_says_so_and_leaves_its_traceback(capsys):  # S1
-    run = tiny_run("model.positional=learned", "model.max_positions=3")
+    run = tiny_run("optim.lr_scale=1.0e+30")
     assert take(run, StopFlag()) == FAILED
     assert "Traceback (most recent call last)" in run.error.read_text()
     assert "Traceback (most recent call last)" in capsys.readouterr().err  # the run's log, when the pool starts it
     state = read_state(run)
     assert state.name == "failed"
-    assert state.reason.startswith("PositionError: ")
+    assert state.reason.startswith("NonFiniteLoss: ")
     assert not run.record.exists()
 
 
