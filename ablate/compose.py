@@ -4,7 +4,6 @@ The one door to Hydra, beside `run`. A composed configuration is checked and in 
 """
 
 import dataclasses
-import functools
 import os
 import re
 import tempfile
@@ -24,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from ablate.config import DATA_KINDS, NOT_SAID, Config, ConfigError, check, flatten, from_dict, nearest
+from ablate.config import DATA_KINDS, NOT_SAID, Config, ConfigError, check, from_dict, nearest
 
 PACKAGE = Path(__file__).resolve().parent
 ROOTS = ("conf", "sweeps")
@@ -107,33 +106,11 @@ def compose(overrides: list[str], config_dir: str | None = None) -> Config:
 
 
 def typed(tree: DictConfig) -> Config:
-    """Turn Hydra's configuration into the typed one.
-
-    Hydra has checked each value's type against the schema, but not the corpus's own fields, nor that no key was added
-    or removed (+model.x=1). Where the keys are the schema's, its tree is taken: `from_dict` takes ten times as long.
-    """
+    """Turn Hydra's configuration into the typed one."""
     try:
-        plain: dict[str, Any] = OmegaConf.to_container(tree, resolve=True, throw_on_missing=True)  # type: ignore[assignment]
-        if set(flatten({**plain, "sweep": None})) != fields_with(plain["data"].get("name")):
-            return from_dict(plain)  # says which key is wrong
-        try:
-            tree.data = OmegaConf.merge(OmegaConf.structured(DATA_KINDS[plain["data"]["name"]]), plain["data"])
-        except OmegaConfBaseException:
-            return from_dict(plain)  # names the field in full
-        return OmegaConf.to_object(tree)  # type: ignore[return-value]
+        return from_dict(OmegaConf.to_container(tree, resolve=True, throw_on_missing=True))  # type: ignore[arg-type]
     except OmegaConfBaseException as err:
         raise explain(err) from err
-
-
-@functools.cache
-def fields_with(kind: str) -> set[str]:
-    """List the dotted names of all fields of a configuration with this kind of corpus; none for an unknown kind."""
-    if kind not in DATA_KINDS:
-        return set()
-    schema = OmegaConf.structured(Config)
-    schema.data, schema.sweep = OmegaConf.structured(DATA_KINDS[kind]), {}
-    tree: dict[str, Any] = OmegaConf.to_container(schema, throw_on_missing=False)  # type: ignore[assignment]
-    return set(flatten({**tree, "sweep": None}))
 
 
 def explain(err: Exception) -> ConfigError:

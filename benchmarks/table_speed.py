@@ -60,11 +60,12 @@ def main() -> None:
         arguments = reader("table", "", ("md",)).parse_args(["table3", *settings])
         with session():
             synthesise(plan_from(["+sweep=table3", *settings], prepare=True, say=lambda text: None))
-            print(f"{20 * seeds:,} records")
+        print(f"{20 * seeds:,} records")
+        with no_garbage():  # as the command does
             plan = timed("plan: compose 20 rows, read the records", lambda: plan_of(arguments))
-        table = timed("build: means, intervals, tests", lambda: build(plan))
-        for form in ("md", "tex", "csv", "html"):
-            timed(f"write: {form}", lambda form=form: write(table, form))
+            table = timed("build: means, intervals, tests", lambda: build(plan))
+            for form in ("md", "tex", "csv", "html"):
+                timed(f"write: {form}", lambda form=form: write(table, form))
         command = [sys.executable, "-m", "ablate.table", "table3", *settings]
         quiet = subprocess.DEVNULL
         timed("python -m ablate.table, all in all", lambda: subprocess.run(command, check=True, stdout=quiet))
