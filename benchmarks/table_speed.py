@@ -20,7 +20,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from records import finish
 
-from ablate.ask import plan_of, reader
+from ablate.ask import no_garbage, plan_of, reader
 from ablate.compose import session
 from ablate.plan import Plan, plan_from
 from ablate.table import build, write
