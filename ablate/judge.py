@@ -199,8 +199,8 @@ def compare(
 def more_seeds(effect: float, sd: float | None, sign: int, margin: float, n: int) -> int | None:
     """Count the seeds that would decide, at 80 % power; more than there are. 2 if the spread is not known yet.
 
-    None if no number would: a claimed difference that is measured as 0. For claimed equality the true difference is taken
-    to be 0.
+    None if no number would: a claimed difference that is measured as 0. Equality that is claimed is taken to be
+    true: the true difference is 0.
     """
     if sd is None:
         return 2
