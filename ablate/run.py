@@ -123,6 +123,9 @@ def main() -> int:
     except KeyboardInterrupt:  # while planning; `launch` takes it otherwise
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
+    finally:
+        if not WANTS_TRACE:
+            del os.environ["HYDRA_FULL_ERROR"]  # or other commands, started by this process, would print tracebacks
     return next((code for code in WORST_FIRST if code in exit_codes), 0)
 
 

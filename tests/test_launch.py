@@ -44,10 +44,10 @@ def test_freezing_writes_the_whole_configuration_and_what_its_fingerprint_was_ma
 
 
 def test_a_failing_run_does_not_stop_the_others():  # S1
-    bad, good = tiny_run("model.positional=learned", "model.max_positions=3"), tiny_run()
+    bad, good = tiny_run("optim.lr_scale=1.0e+30"), tiny_run()
     outcome, text = shown(bad, good)
     assert (outcome.failed, outcome.done, outcome.interrupted) == ([bad], [good], False)
-    assert re.search(r"r1 seed 1: failed: PositionError: .*", text)
+    assert re.search(r"r1 seed 1: failed: NonFiniteLoss: .*", text)
     assert re.search(r"r2 seed 1: done, step 12/12", text)
     assert "Traceback (most recent call last)" in bad.log.read_text()
     assert record.comparable(record.read(good)) == undisturbed()

@@ -382,3 +382,9 @@ def test_several_jobs_leave_nothing_behind_when_they_only_plan(monkeypatch, caps
     assert (code, err) == (0, "")
     assert "A_h1 " in out and "A_h4 " in out
     assert list(workplace.iterdir()) == []
+
+
+def test_a_command_leaves_the_environment_as_it_was(monkeypatch, capsys):
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+    assert command(monkeypatch, capsys, "preset=smoke", "plan_only=true")[0] == 0
+    assert "HYDRA_FULL_ERROR" not in os.environ

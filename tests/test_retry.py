@@ -31,11 +31,11 @@ def test_exactly_the_failed_runs_are_done_again_from_where_they_were(capsys):
 
 
 def test_a_run_that_fails_again_is_said_in_the_exit_code(capsys):
-    run = tiny_run("model.positional=learned", "model.max_positions=3")
+    run = tiny_run("optim.lr_scale=1.0e+30")
     write_text(run.error, "RuntimeError: as before\n")
     assert retry.main(["--failed"]) == 1
-    assert "failed: PositionError" in capsys.readouterr().out
-    assert read_state(run).reason.startswith("PositionError")
+    assert "failed: NonFiniteLoss" in capsys.readouterr().out
+    assert read_state(run).reason.startswith("NonFiniteLoss")
 
 
 def test_the_folder_of_runs_is_that_of_the_environment(workplace, monkeypatch, capsys):
