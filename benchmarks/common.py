@@ -1,0 +1,243 @@
+"""What the benchmarks beside other toolkits share: shapes, sentences, one process per measurement, the report.
+
+A benchmark is a script with a table of contenders. Called by a user it measures nothing itself: it starts itself once
+per contender and round with `--worker NAME`, one process at a time, and the contenders take turns within a round, so
+that whatever else the machine does falls on all of them alike and memory is each contender's own. No torch here: a
+parent that holds much memory would show in its children's peak.
+"""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+OURS = "ours"
+FIRST_WORD = 4  # lower ids are the toolkits' control symbols, which differ
+TIME_LIMIT_S = 1800  # of one process
+LIBRARIES = ("ablate", "torch", "numpy", "transformers", "ctranslate2", "joeynmt")
+
+Sentences = list[np.ndarray]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A Transformer with d_k = d_v = d_model / h, and the work that is measured on it."""
+
+    d_model: int
+    num_layers: int  # the paper's N
+    num_heads: int
+    d_ff: int
+    vocab_size: int
+    num_sentences: int  # at once
+    shortest: int  # sentence, in subwords, end symbol included; lengths are uniform between the two
+    longest: int
+    rounds: int  # updates, or translations of all sentences, that are timed after one that is not
+
+
+def sentences(shape: Shape, seed: int) -> Sentences:
+    """Draw source or target sentences, without end symbols: the same ones for every contender."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(shape.shortest, shape.longest, shape.num_sentences, endpoint=True)
+    return [rng.integers(FIRST_WORD, shape.vocab_size - 1, length - 1) for length in lengths]
+
+
+def padded(sentences: Sentences, eos_id: int, pad_id: int) -> np.ndarray:
+    """End every sentence and pad to a rectangle, in a toolkit's own ids."""
+    rectangle = np.full((len(sentences), 1 + max(map(len, sentences))), pad_id, dtype=np.int64)
+    for row, words in zip(rectangle, sentences, strict=True):
+        row[: len(words) + 1] = [*words, eos_id]
+    return rectangle
+
+
+def num_tokens(sentences: Sentences) -> int:
+    """Count subwords, end symbols included, padding not: the only way tokens are counted here."""
+    return sum(len(words) + 1 for words in sentences)
+
+
+def our_config(shape: Shape, *settings: str) -> Any:
+    """Compose ablate's configuration of this shape, as the command does; the rest is the paper's."""
+    from ablate.compose import compose
+
+    d_head = shape.d_model // shape.num_heads
+    sizes = {"num_layers": shape.num_layers, "d_model": shape.d_model, "d_ff": shape.d_ff, "d_k": d_head, "d_v": d_head}
+    model = [f"model.{name}={value}" for name, value in {**sizes, "num_heads": shape.num_heads}.items()]
+    return compose(["preset=paper", "data=synthetic", "device=cpu", "precision=fp32", *model, *settings])
+
+
+def marian(shape: Shape, dropout: float) -> Any:
+    """Build transformers' MarianMTModel of this shape; its end symbol is id 0, its padding the last id.
+
+    It is the paper's Transformer: post-LN, sinusoids, one matrix for both embeddings and the output, dropout on
+    sub-layers and embeddings only.
+    """
+    from transformers import MarianConfig, MarianMTModel
+
+    layers, heads, ff = ("layers", shape.num_layers), ("attention_heads", shape.num_heads), ("ffn_dim", shape.d_ff)
+    sizes: dict[str, Any] = {f"{side}_{what}": n for side in ("encoder", "decoder") for what, n in (layers, heads, ff)}
+    last = shape.vocab_size - 1
+    sizes |= {"vocab_size": shape.vocab_size, "pad_token_id": last, "eos_token_id": 0, "decoder_start_token_id": last}
+    sizes |= {"d_model": shape.d_model, "activation_function": "relu", "scale_embedding": True, "dropout": dropout}
+    return MarianMTModel(MarianConfig(**sizes, forced_eos_token_id=0))
+
+
+def peak_mb() -> float:
+    """Give the most memory this process has held at once."""
+    try:  # what getrusage calls a peak includes, on Linux, the parent's
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
+    except (OSError, IndexError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # bytes on macOS
+
+
+def machine() -> dict[str, Any]:
+    """Describe the machine, and how busy it is."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        processor = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        processor = platform.processor()
+    return {
+        "processor": processor,
+        "cores": psutil.cpu_count(logical=False),
+        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+        "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
+        "python": platform.python_version(),
+        "load_1_min": round(os.getloadavg()[0], 2),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Give the versions of the libraries that are installed here."""
+    found = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def arguments(doc: str, shapes: Iterable[str], contenders: Iterable[str], name: str) -> argparse.Namespace:
+    """Read a benchmark's command line.
+
+    Args:
+        doc: the script's docstring.
+        shapes: that it has; the first is the default.
+        contenders: that it has; all are the default.
+        name: the script's, for the name of the JSON file.
+    """
+    shapes, contenders = list(shapes), list(contenders)
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=shapes, default=shapes[0], help="default: %(default)s")
+    parser.add_argument("--repeats", type=int, default=3, help="processes per contender; medians (default: 3)")
+    cores = psutil.cpu_count(logical=False) or 1
+    parser.add_argument("--threads", type=int, default=cores, help="of each process (default: cores, %(default)s)")
+    parser.add_argument("--contenders", nargs="+", choices=contenders, default=contenders, metavar="NAME")
+    parser.add_argument("--json", type=Path, help="where the numbers go (default: results/SCRIPT-SHAPE.json)")
+    parser.add_argument("--worker", choices=contenders, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.repeats < 1 or given.threads < 1:
+        parser.error("--repeats and --threads must be at least 1")
+    given.json = given.json or Path(__file__).parent / "results" / f"{name}-{given.shape}.json"
+    return given
+
+
+def take_turns(
+    contenders: Sequence[str], repeats: int, measure: Callable[[str], dict[str, float]]
+) -> tuple[dict[str, list[dict[str, float]]], dict[str, str]]:
+    """Measure every contender once a round, in turns; one that fails is left out from then on.
+
+    Args:
+        contenders: in the order of their turns.
+        repeats: rounds.
+        measure: gives the numbers of one process, or raises RuntimeError.
+
+    Returns:
+        The numbers of each contender's processes; why others failed.
+    """
+    results: dict[str, list[dict[str, float]]] = {}
+    failed: dict[str, str] = {}
+    for _ in range(repeats):
+        for name in contenders:
+            if name in failed:
+                continue
+            try:
+                results.setdefault(name, []).append(measure(name))
+            except RuntimeError as err:
+                failed[name] = str(err)
+                results.pop(name)
+    return results, failed
+
+
+def in_process(script: Path, shape: str, threads: int, scratch: str) -> Callable[[str], dict[str, float]]:
+    """Make what measures one contender in a process of its own: the last line it prints is JSON.
+
+    Args:
+        script: the benchmark.
+        shape: its name.
+        threads: of the process.
+        scratch: its folder for temporary files.
+    """
+
+    def measure(name: str) -> dict[str, float]:
+        command = [sys.executable, str(script), "--worker", name, "--shape", shape, "--threads", str(threads)]
+        limits = {variable: str(threads) for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+        environment = {**os.environ, **limits, "TMPDIR": scratch}
+        try:
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIME_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"not finished after {TIME_LIMIT_S} s") from None
+        if done.returncode:
+            raise RuntimeError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
+        numbers: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        print(f"{name:<14} {numbers['tokens_per_s']:10,.0f} tokens/s {numbers['peak_mb']:9,.0f} MB", file=sys.stderr)
+        return numbers
+
+    return measure
+
+
+def medians(results: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, float]]:
+    """Give the median of each number of each contender."""
+    return {
+        name: {key: statistics.median(one[key] for one in found) for key in found[0]} for name, found in results.items()
+    }
+
+
+def markdown(results: dict[str, list[dict[str, float]]], failed: dict[str, str]) -> str:
+    """Write the table: median, lowest and highest tokens/s, peak memory, and how we stand to each."""
+    middle = medians(results)
+    ours = middle.get(OURS)
+    lines = ["| | tokens/s | lowest – highest | ours ÷ it | peak memory, MB | ours ÷ it |", "|---|--:|--:|--:|--:|--:|"]
+    for name, numbers in middle.items():
+        speeds = [one["tokens_per_s"] for one in results[name]]
+        ratios = [f"{ours[key] / numbers[key]:.2f}" if ours else "" for key in ("tokens_per_s", "peak_mb")]
+        lines.append(
+            f"| {name} | {numbers['tokens_per_s']:,.0f} | {min(speeds):,.0f} – {max(speeds):,.0f} | {ratios[0]} "
+            f"| {numbers['peak_mb']:,.0f} | {ratios[1]} |"
+        )
+    return "\n".join([*lines, *(f"\n{name} was not measured: {reason}" for name, reason in failed.items())])
+
+
+def run(script: Path, given: argparse.Namespace, shape: Shape) -> None:
+    """Measure all contenders asked for, print the table, write the numbers with machine and versions."""
+    described = {"benchmark": script.stem, "shape": given.shape, **asdict(shape), "threads": given.threads}
+    described |= {"machine": machine(), "versions": versions()}
+    with tempfile.TemporaryDirectory() as scratch:
+        measure = in_process(script, given.shape, given.threads, scratch)
+        results, failed = take_turns(given.contenders, given.repeats, measure)
+    print(markdown(results, failed))
+    given.json.parent.mkdir(parents=True, exist_ok=True)
+    given.json.write_text(json.dumps({**described, "results": results, "failed": failed}, indent=1) + "\n")

@@ -1,0 +1,122 @@
+"""What the benchmarks share, and that ours runs in them; the peers are no dependency of the tests."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+import common
+import decode_speed
+import train_speed
+from common import Shape
+
+SMALL = Shape(8, 2, 2, 12, 29, num_sentences=7, shortest=3, longest=5, rounds=2)
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path, monkeypatch):
+    """Keep what a worker leaves behind in the test's folder, as `common.run` does."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+def test_sentences_are_the_same_every_time_within_their_bounds_and_without_control_symbols():
+    shape = dataclasses.replace(SMALL, num_sentences=500)
+    drawn = common.sentences(shape, seed=1)
+    assert {len(words) for words in drawn} == {2, 3, 4}  # the end symbol makes them 3 to 5
+    assert {int(i) for words in drawn for i in words} == set(range(4, 28))  # the last id is Marian's padding
+    for once, again in zip(drawn, common.sentences(shape, seed=1), strict=True):
+        np.testing.assert_array_equal(once, again)
+
+
+def test_tokens_count_the_end_symbol_and_not_the_padding():
+    pair = [np.array([5, 6, 7]), np.array([8])]
+    np.testing.assert_array_equal(common.padded(pair, eos_id=1, pad_id=0), [[5, 6, 7, 1], [8, 1, 0, 0]])
+    assert common.num_tokens(pair) == 6
+
+
+def numbers(speed: float, memory: float) -> dict[str, float]:
+    return {"tokens_per_s": speed, "peak_mb": memory}
+
+
+def test_contenders_take_turns_and_one_that_fails_is_left_out():
+    turns = []
+
+    def measure(name):
+        turns.append(name)
+        if name == "c" and turns.count("c") == 2:
+            raise RuntimeError("no such module")
+        return numbers(len(turns), 1)
+
+    results, failed = common.take_turns(["a", "b", "c"], 3, measure)
+    assert turns == [*"abc", *"abc", *"ab"]
+    assert results == {"a": [numbers(n, 1) for n in (1, 4, 7)], "b": [numbers(n, 1) for n in (2, 5, 8)]}
+    assert failed == {"c": "no such module"}
+
+
+def test_the_table_gives_medians_and_how_we_stand():
+    results = {
+        "ours": [numbers(3000, 300), numbers(9000, 310), numbers(2000, 290)],
+        "torch": [numbers(1500, 600), numbers(1400, 620), numbers(1600, 500)],
+    }
+    lines = common.markdown(results, {"joeynmt": "not installed"}).splitlines()
+    assert lines[2] == "| ours | 3,000 | 2,000 – 9,000 | 1.00 | 300 | 1.00 |"
+    assert lines[3] == "| torch | 1,500 | 1,400 – 1,600 | 2.00 | 600 | 0.50 |"
+    assert lines[-1] == "joeynmt was not measured: not installed"
+
+
+def test_the_table_does_without_ours():
+    assert "| torch | 1,500 | 1,500 – 1,500 |  | 600 |  |" in common.markdown({"torch": [numbers(1500, 600)]}, {})
+
+
+def test_a_workers_last_line_is_its_result_and_its_failure_is_one_line(tmp_path):
+    script = tmp_path / "bench.py"
+    script.write_text(
+        "import sys, json\nif 'bad' in sys.argv: sys.exit('first\\nlast')\nprint('noise')\n"
+        "print(json.dumps({'tokens_per_s': float(sys.argv[sys.argv.index('--threads') + 1]), 'peak_mb': 3.0}))\n"
+    )
+    measure = common.in_process(script, "small", 2, str(tmp_path))
+    assert measure("good") == numbers(2, 3)
+    with pytest.raises(RuntimeError, match=r"^last$"):
+        measure("bad")
+
+
+def test_memory_is_the_peak_of_a_process_alone():
+    held = np.ones(30_000_000)  # 240 MB that a child must not count
+    code = "import numpy as np, common; np.ones(25_000_000); print(common.peak_mb())"
+    done = subprocess.run([sys.executable, "-c", code], cwd=common.__file__.rpartition("/")[0], capture_output=True)
+    assert 200 < float(done.stdout) < 200 + 150  # that array, freed again, and an interpreter with NumPy
+    assert common.peak_mb() > held.nbytes / 1e6
+
+
+def test_a_run_leaves_its_numbers_with_machine_and_versions(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(common, "in_process", lambda *arguments: lambda name: numbers(5, 2))
+    monkeypatch.setattr(sys, "argv", ["x", "--json", str(tmp_path / "sub" / "x.json"), "--repeats", "2"])
+    given = common.arguments("", ["little"], ["ours", "torch"], "x")
+    common.run(Path("x_speed.py"), given, SMALL)
+    written = json.loads((tmp_path / "sub" / "x.json").read_text())
+    assert written["results"] == {name: [numbers(5, 2)] * 2 for name in ("ours", "torch")}
+    assert (written["benchmark"], written["shape"], written["d_ff"]) == ("x_speed", "little", 12)
+    assert written["machine"]["memory_gb"] > 0 and "torch" in written["versions"]
+    assert "| torch | 5 |" in capsys.readouterr().out
+
+
+def test_a_benchmark_without_repeats_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["x", "--repeats", "0"])
+    with pytest.raises(SystemExit):
+        common.arguments("", ["little"], ["ours"], "x")
+    assert "at least 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["ours", "torch", "products"])
+def test_training_is_measured(name):
+    assert train_speed.work(name, SMALL, threads=1)["tokens_per_s"] > 0
+
+
+def test_decoding_is_measured_on_translations_of_the_length_asked_for():
+    assert decode_speed.work("ours", SMALL, threads=1)["tokens_per_s"] > 0
