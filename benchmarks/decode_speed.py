@@ -16,13 +16,12 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import torch
-from common import Sentences, Shape, arguments, marian, our_config, padded, peak_mb, run, sentences
+from common import Sentences, Shape, arguments, marian, our_config, padded, run, sentences, timed
 
 SHAPES = {
     "small": Shape(128, 3, 4, 512, 4_000, num_sentences=64, shortest=12, longest=24, rounds=3),
@@ -120,11 +119,7 @@ def work(name: str, shape: Shape, threads: int) -> dict[str, float]:
     lengths = translate()
     if lengths != [LENGTH] * shape.num_sentences:
         raise RuntimeError(f"{name} wrote {lengths} subwords instead of {LENGTH} for each of the sentences")
-    start = time.perf_counter()
-    for _ in range(shape.rounds):
-        translate()
-    elapsed_s = time.perf_counter() - start
-    return {"tokens_per_s": shape.rounds * sum(lengths) / elapsed_s, "peak_mb": peak_mb()}
+    return timed(lambda: sum(sum(translate()) for _ in range(shape.rounds)))
 
 
 def main() -> None:

@@ -17,7 +17,6 @@ import json
 import math
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +24,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from common import Sentences, Shape, arguments, marian, num_tokens, our_config, padded, peak_mb, run, sentences
+from common import Sentences, Shape, arguments, marian, num_tokens, our_config, padded, run, sentences, timed
 from torch import Tensor, nn
 
 SHAPES = {
@@ -218,12 +217,13 @@ def work(name: str, shape: Shape, threads: int) -> dict[str, float]:
     batches = [(sentences(shape, 2 * i), sentences(shape, 2 * i + 1)) for i in range(NUM_BATCHES)]
     update = CONTENDERS[name](shape, batches)
     update(0)
-    start = time.perf_counter()
-    for number in range(1, shape.rounds + 1):
-        update(number)
-    elapsed_s = time.perf_counter() - start
-    tokens = sum(num_tokens(side) for i in range(1, shape.rounds + 1) for side in batches[i % NUM_BATCHES])
-    return {"tokens_per_s": tokens / elapsed_s, "peak_mb": peak_mb()}
+
+    def updates() -> int:
+        for number in range(1, shape.rounds + 1):
+            update(number)
+        return sum(num_tokens(side) for i in range(1, shape.rounds + 1) for side in batches[i % NUM_BATCHES])
+
+    return timed(updates)
 
 
 def main() -> None:

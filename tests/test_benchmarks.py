@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,7 @@ def test_tokens_count_the_end_symbol_and_not_the_padding():
 
 
 def numbers(speed: float, memory: float) -> dict[str, float]:
-    return {"tokens_per_s": speed, "peak_mb": memory}
+    return {"tokens_per_s": speed, "tokens_per_cpu_s": speed / 2, "peak_mb": memory}
 
 
 def test_contenders_take_turns_and_one_that_fails_is_left_out():
@@ -65,25 +66,34 @@ def test_the_table_gives_medians_and_how_we_stand():
         "torch": [numbers(1500, 600), numbers(1400, 620), numbers(1600, 500)],
     }
     lines = common.markdown(results, {"joeynmt": "not installed"}).splitlines()
-    assert lines[2] == "| ours | 3,000 | 2,000 – 9,000 | 1.00 | 300 | 1.00 |"
-    assert lines[3] == "| torch | 1,500 | 1,400 – 1,600 | 2.00 | 600 | 0.50 |"
+    assert lines[2] == "| ours | 3,000 | 2,000 – 9,000 | 1.00 | 1,500 | 1.00 | 300 | 1.00 |"
+    assert lines[3] == "| torch | 1,500 | 1,400 – 1,600 | 2.00 | 750 | 2.00 | 600 | 0.50 |"
     assert lines[-1] == "joeynmt was not measured: not installed"
 
 
 def test_the_table_does_without_ours():
-    assert "| torch | 1,500 | 1,500 – 1,500 |  | 600 |  |" in common.markdown({"torch": [numbers(1500, 600)]}, {})
+    assert "| torch | 1,500 | 1,500 – 1,500 | – | 750 | – | 600 | – |" in common.markdown(
+        {"torch": [numbers(1500, 600)]}, {}
+    )
 
 
 def test_a_workers_last_line_is_its_result_and_its_failure_is_one_line(tmp_path):
     script = tmp_path / "bench.py"
     script.write_text(
         "import sys, json\nif 'bad' in sys.argv: sys.exit('first\\nlast')\nprint('noise')\n"
-        "print(json.dumps({'tokens_per_s': float(sys.argv[sys.argv.index('--threads') + 1]), 'peak_mb': 3.0}))\n"
+        "threads = float(sys.argv[sys.argv.index('--threads') + 1])\n"
+        "print(json.dumps({'tokens_per_s': threads, 'peak_mb': 3.0}))\n"
     )
     measure = common.in_process(script, "small", 2, str(tmp_path))
-    assert measure("good") == numbers(2, 3)
+    assert measure("good") == {"tokens_per_s": 2, "peak_mb": 3}
     with pytest.raises(RuntimeError, match=r"^last$"):
         measure("bad")
+
+
+def test_work_is_timed_by_the_clock_and_by_the_processor():
+    found = common.timed(lambda: time.sleep(0.2) or 1000)
+    assert 1000 < found["tokens_per_s"] <= 5000  # nothing but waiting for 0.2 s
+    assert found["tokens_per_cpu_s"] > 2 * found["tokens_per_s"]
 
 
 def test_memory_is_the_peak_of_a_process_alone():
