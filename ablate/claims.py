@@ -14,7 +14,7 @@ from ablate.ask import plan_of, reader
 from ablate.cells import HEADERS, MISSING, signed
 from ablate.config import ConfigError
 from ablate.data.source import read_lines
-from ablate.judge import AS_CLAIMED, BLEU_MARGIN, PPL_MARGIN, Comparison, Finding, Judgement, judge
+from ablate.judge import AS_CLAIMED, BLEU_MARGIN, CLAIMS, PPL_MARGIN, Comparison, Finding, Judgement, judge
 from ablate.plan import Plan
 from ablate.table import records_of, scores
 from ablate.typeset import Column, Grid, html_page, latex, markdown
@@ -98,7 +98,7 @@ def grids(plan: Plan, judgements: list[Judgement], sentences: Sentences | None =
         f"What the paper says of Table 3, on our records (preset {plan.preset})",
         [Column(name, text=True) for name in ("claim", "the paper", "section", "the paper's own numbers", "ours")],
         [[[one.claim.name, one.claim.says, one.claim.section, papers_own(one), one.words] for one in judgements]],
-        verdict_notes(plan),
+        [*left_out(judgements), *verdict_notes(plan)],
     )
     columns = [Column(name, text=True) for name in ("claim", "row − base", "in", "claimed")]
     columns += [Column(name) for name in ("paper", "ours", "interval", "n")] + [Column("found", text=True)]
@@ -114,6 +114,13 @@ def grids(plan: Plan, judgements: list[Judgement], sentences: Sentences | None =
     if sentences is not None:
         notes.append("Other sentences: for how many seeds the claim holds over resampled sentences (paired bootstrap).")
     return [verdicts, Grid("The comparisons", columns, blocks, notes)]
+
+
+def left_out(judgements: list[Judgement]) -> list[str]:
+    """Name the claims that are not judged."""
+    judged = [one.claim for one in judgements]
+    names = [claim.name for claim in CLAIMS if claim not in judged]
+    return [f"Not judged, since their rows are not all in this sweep: {'; '.join(names)}."] if names else []
 
 
 def verdict_notes(plan: Plan) -> list[str]:

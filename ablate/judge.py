@@ -1,4 +1,5 @@
 """The paper's sentences on Table 3 as tests on our records: supported, contradicted or undecided.
+
 A claim is a set of comparisons of a row with base, each in perplexity or BLEU. Perplexity is compared on the log scale,
 as a ratio: what moves it moves it in proportion, so that 2 % means the same at 5 and at 50.
 """
@@ -120,7 +121,7 @@ class Judgement:
 def judge(
     found: Mapping[str, Values], papers: Mapping[str, Mapping[str, float]], margins: Mapping[str, float]
 ) -> list[Judgement]:
-    """Judge every claim whose rows are all asked for.
+    """Judge every claim whose rows are all asked for, and are the paper's.
 
     Supported: every comparison is significant in the claimed direction, two-sided at `ALPHA`, or shown equal; since all
     must be, that needs no correction (Berger 1982). Contradicted: one is significant the other way, corrected for the
@@ -137,7 +138,7 @@ def judge(
     pooled = {metric: spread(rows) for metric, rows in ours.items()}
     judgements = []
     for claim in CLAIMS:
-        if all(one.row in found["ppl"] for one in claim.comparisons):
+        if all({one.row, "base"} <= found[one.metric].keys() & printed[one.metric].keys() for one in claim.comparisons):
             findings = [
                 compare(one, ours[one.metric], printed[one.metric], limits[one.metric], pooled[one.metric])
                 for one in claim.comparisons
@@ -157,8 +158,12 @@ def differences(row: str, values: Values) -> list[float]:
 
 
 def spread(values: Values) -> float | None:
-    """Pool the sd of the differences to base over all rows; None where no row has two seeds."""
-    return stats.pooled_sd(differences(row, values) for row in values if row != "base")
+    """Pool the sd of the differences to base over all rows; None where no row has two seeds.
+
+    Rows that share their runs count once, and those that share base's do not: their difference is 0 whatever the seed.
+    """
+    different = {tuple(found.items()): row for row, found in values.items() if found != values["base"]}
+    return stats.pooled_sd(differences(row, values) for row in different.values())
 
 
 def compare(
@@ -210,9 +215,9 @@ def more_seeds(effect: float, sd: float | None, sign: int, margin: float, n: int
 
 def correct(findings: list[Finding]) -> list[Finding]:
     """Take back what is opposite to a claim only because it has many comparisons (Holm)."""
-    adjusted = stats.holm({str(i): one.p for i, one in enumerate(findings) if one.comparison.sign})
+    adjusted = stats.holm({i: one.p for i, one in enumerate(findings) if one.comparison.sign})
     for i, one in enumerate(findings):
-        p = adjusted.get(str(i))
+        p = adjusted.get(i)
         if one.verdict == OPPOSITE and p is not None and p >= ALPHA:
             one.verdict, one.seeds = UNDECIDED, one.n + 1
     return findings

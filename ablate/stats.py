@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from scipy import special
@@ -15,6 +16,8 @@ RESAMPLES = 2000  # of the rows, for the interval of a rank agreement
 FEWEST_ROWS = 8  # with fewer, the bootstrap's 95 % interval holds τ far less often than it says (6 rows: down to 81 %)
 QUANTILES = 1000  # of the sample sd, over which a power is averaged
 MOST_SEEDS = 10**9  # a search that gets here has found that the difference is out of reach
+
+Key = TypeVar("Key")
 
 
 class StatsError(ValueError):
@@ -109,14 +112,14 @@ def paired_difference(
     return Difference(found.n, found.mean, found.sd, found.low, found.high, p)
 
 
-def holm(p_values: Mapping[str, float | None]) -> dict[str, float | None]:
+def holm(p_values: Mapping[Key, float | None]) -> dict[Key, float | None]:
     """Adjust p-values so that the chance of any false difference in the whole table stays below alpha.
 
     Step-down (Holm 1979): the i-th smallest of m is multiplied by m - i + 1; an adjusted value is never below that of
     a smaller p.
 
     Args:
-        p_values: by row; None, where there is no test, stays None and is not counted in m.
+        p_values: by whatever names a test; None, where there is no test, stays None and is not counted in m.
 
     Raises:
         StatsError: for a p-value outside [0, 1].
@@ -124,8 +127,8 @@ def holm(p_values: Mapping[str, float | None]) -> dict[str, float | None]:
     for name, p in p_values.items():
         if p is not None and not 0 <= p <= 1:
             raise StatsError(f"p_values[{name!r}]", p, "must be from 0 to 1")
-    tested = sorted((p, name) for name, p in p_values.items() if p is not None)
-    adjusted: dict[str, float | None] = dict.fromkeys(p_values)
+    tested = sorted(((p, name) for name, p in p_values.items() if p is not None), key=lambda pair: pair[0])
+    adjusted: dict[Key, float | None] = dict.fromkeys(p_values)
     highest = 0.0
     for i, (p, name) in enumerate(tested):
         highest = max(highest, min(1.0, (len(tested) - i) * p))

@@ -1,4 +1,4 @@
-"""The table: ours beside the paper's, replicated and judged. The one door to pandas.
+"""The table: ours beside the paper's, replicated and judged. A door to pandas.
 
 `python -m ablate.table table3 [--preset smoke] [--seeds 3] [--format md|tex|csv|html] [SETTING=VALUE …]`
 """
@@ -123,6 +123,7 @@ def build(plan: Plan) -> Table:
     records = records_of(plan)
     found = scores(plan)
     judged = {metric: compared(metric, found[metric]) for metric in METRICS}
+    correct(plan, judged)
     lines = [
         {
             "preset": plan.preset,
@@ -146,7 +147,7 @@ def build(plan: Plan) -> Table:
 
 
 def compared(metric: str, values: Mapping[str, Mapping[int, float]]) -> dict[str, dict[str, float | None]]:
-    """Estimate each row's mean and its difference to base, p-values corrected over these rows: the columns by row.
+    """Estimate each row's mean and its difference to base: the columns by row.
 
     Args:
         metric: names the columns.
@@ -160,9 +161,24 @@ def compared(metric: str, values: Mapping[str, Mapping[int, float]]) -> dict[str
         if row != "base" and (delta := paired_difference(ours, values.get("base", {}))):
             own = {"": delta.mean, "_low": delta.low, "_high": delta.high, "_n": delta.n, "_p": delta.p}
             columns[row] |= {f"d_{metric}{part}": value for part, value in own.items()}
-    for row, p in holm({row: found.get(f"d_{metric}_p") for row, found in columns.items()}).items():
-        columns[row][f"d_{metric}_p_holm"] = p
     return columns
+
+
+def correct(plan: Plan, judged: Mapping[str, dict[str, dict[str, float | None]]]) -> None:
+    """Add p-values corrected over all tests of the table: of both metrics, and of rows that share their runs only one.
+
+    A row that shares base's runs has none: its difference is 0 whatever the seed.
+
+    Args:
+        plan: says which rows share runs.
+        judged: metric → row → columns, as `compared` gives them.
+    """
+    first = {row: runs[0].rows[0] for row, runs in plan.rows.items()}
+    tested = {(metric, row): judged[metric][row].get(f"d_{metric}_p") for metric in METRICS for row in first.values()}
+    corrected = holm(tested)
+    for metric, rows in judged.items():
+        for row, columns in rows.items():
+            columns[f"d_{metric}_p_holm"] = corrected[metric, first[row]]
 
 
 def described(plan: Plan, row: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""metrics.jsonl, complete and append-only; and W&B as its mirror. The one door to wandb, beside `sync`."""
+"""metrics.jsonl, complete and append-only; and W&B as its mirror. The one door to wandb."""
 
 import json
 import time

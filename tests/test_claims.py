@@ -63,6 +63,21 @@ def test_a_verdict_stands_beside_the_papers_words_and_its_own_numbers(heads):
     assert any("preset smoke" in note for note in verdicts.notes)
 
 
+def test_a_claim_that_is_not_judged_is_named(heads, capsys):
+    notes = grids(heads, evaluate(heads))[0].notes
+    assert notes[0].startswith("Not judged, since their rows are not all in this sweep: key size; depth N; ")
+    assert main(["preset=smoke"]) == 0
+    assert "Not judged" not in capsys.readouterr().out
+
+
+def test_a_row_of_ones_own_under_a_name_of_the_papers_is_no_claim_of_its(own_folder, capsys):
+    for group in ("row", "sweep"):
+        (own_folder / "mine" / group).mkdir(parents=True)
+    (own_folder / "mine" / "row" / "A_h1.yaml").write_text("# @package _global_\nmodel: {activation: gelu}\n")
+    assert main(["row_A", "preset=smoke", "--config-dir", "mine"]) == 0
+    assert "one head" in next(line for line in capsys.readouterr().out.splitlines() if "Not judged" in line)
+
+
 def test_where_the_papers_own_numbers_are_not_as_it_says_it_is_said():
     plan = planned("+sweep=row_C")
     (depth, *_) = grids(plan, evaluate(plan))[0].blocks[0]

@@ -17,6 +17,7 @@ from ablate.judge import (
     equal,
     judge,
     more_seeds,
+    spread,
     worse,
 )
 from ablate.stats import seeds_needed, seeds_needed_for_equivalence
@@ -139,6 +140,20 @@ def test_the_spread_of_all_rows_stands_in_for_that_of_few_seeds():
     assert finding(1, [0.4], pooled=0.5).seeds == seeds_needed(0.4, 0.5)
     deltas = [-1.0, 3.0, -1.0, 3.0, 0.0]  # five of its own: mean 0.8, variance (3.24 + 4.84 + 3.24 + 4.84 + 0.64) / 4
     assert finding(1, deltas, pooled=9.9).seeds == seeds_needed(0.8, math.sqrt(16.8 / 4))
+
+
+def test_rows_that_share_runs_do_not_narrow_the_spread():
+    base, moved = {1: 20.0, 2: 21.0}, {1: 21.0, 2: 24.0}  # differences 1 and 3: variance 2
+    other = {1: 20.0, 2: 25.0}  # 0 and 4: variance 8
+    assert spread({"base": base, "X": moved, "Y": other}) == pytest.approx(math.sqrt(5))
+    assert spread({"base": base, "X": moved, "Y": other, "again": base, "Z": moved}) == pytest.approx(math.sqrt(5))
+
+
+def test_rows_without_the_papers_numbers_are_no_claims_of_the_papers():
+    papers = {metric: {row: value for row, value in rows.items() if row != "A_h32"} for metric, rows in PAPERS.items()}
+    assert "too many heads" not in [one.claim.name for one in judge(ours(), papers, MARGINS)]
+    assert len(judge(ours(), papers, MARGINS)) == len(CLAIMS) - 1
+    assert judge(ours(), {"ppl": {}, "bleu": {}}, MARGINS) == []
 
 
 def test_seeds_needed_are_more_than_there_are():

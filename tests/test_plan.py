@@ -65,6 +65,20 @@ def test_several_sweeps_are_their_union_with_base_once_and_first():  # P1
     assert [run.rows for run in asked.runs] == [[row] for row in asked.rows]
 
 
+def test_a_sweeps_file_may_have_a_base_of_its_own_on_which_its_rows_stand(mine, workplace):
+    rows = {"gelu": "model: {activation: gelu}"}
+    mine(rows, ["gelu"], "+sweep=s", prepare=False)
+    (workplace / "mine" / "sweep" / "deep.yaml").write_text(
+        "# @package _global_\nmodel: {num_layers: 8, dropout: 0.3}\n"
+        "sweep: {deep: {title: deep, rows: [gelu, D_drop0]}}\n"
+    )
+    asked = mine(rows, ["gelu"], "+sweep=deep", prepare=False)
+    layers_and_dropout = {row: (cfg.model.num_layers, cfg.model.dropout) for row, cfg in asked.configs.items()}
+    assert layers_and_dropout == {"base": (4, 0.3), "gelu": (4, 0.3), "D_drop0": (4, 0.0)}
+    changes = {"model.num_layers": (3, 4), "model.dropout": (0.1, 0.3)}
+    assert [run.changes for run in asked.runs] == [changes, changes, {"model.num_layers": (3, 4)}]  # P5
+
+
 def test_sweeps_that_overlap_plan_a_row_once(mine):  # P1
     asked = mine({}, ["E_learned", "base", "E_learned"], "+sweep=[s,row_E]", prepare=False)
     assert list(asked.rows) == ["base", "E_learned"]

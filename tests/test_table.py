@@ -70,8 +70,25 @@ def test_p_values_are_corrected_over_the_table(own_folder):
     # One degree of freedom: p = 1 - 2/π · atan t; t is 1 / 0.1 and 1 / 0.5.
     p = [1 - 2 / math.pi * math.atan(t) for t in (10, 2)]
     assert frame["d_ppl_p"][1:].tolist() == pytest.approx(p)
-    assert frame["d_ppl_p_holm"][1:].tolist() == pytest.approx([2 * p[0], p[1]])  # two tests: Holm's 2 and 1
+    assert frame["d_ppl_p_holm"][1:].tolist() == pytest.approx([4 * p[0], 3 * p[1]])  # four tests, two of BLEU with p 1
     assert frame["d_bleu_p_holm"][1:].tolist() == [1.0, 1.0]
+
+
+def test_rows_that_share_their_runs_are_one_test_and_base_again_is_none(own_folder):  # P9
+    for group in ("row", "sweep"):
+        (own_folder / "mine" / group).mkdir(parents=True)
+    for row, change in (("again", "d_model: 512"), ("N7", "num_layers: 7")):  # half of 7 and of 8 layers is 4
+        (own_folder / "mine" / "row" / f"{row}.yaml").write_text(f"# @package _global_\nmodel: {{{change}}}\n")
+    (own_folder / "mine" / "sweep" / "s.yaml").write_text("# @package sweep.s\n{title: s, rows: [again, C_N8, N7]}\n")
+    with session(str(own_folder / "mine")):
+        asked = plan_from(["preset=smoke", "+sweep=s", "seeds=2"], True, lambda text: None)
+        for row, first, second in (("base", 9.0, 9.0), ("C_N8", 9.9, 10.1)):
+            finish(asked.rows[row][0], first, 20.0)
+            finish(asked.rows[row][1], second, 20.0)
+        frame = build(plan_from(["preset=smoke", "+sweep=s", "seeds=2"], True, lambda text: None)).frame
+    p = 1 - 2 / math.pi * math.atan(10)  # as above; C_N8's two tests, of PPL and of BLEU, are all there are
+    assert frame["d_ppl_p_holm"][2:].tolist() == pytest.approx([2 * p, 2 * p])
+    assert math.isnan(frame["d_ppl_p_holm"][1])
 
 
 def test_the_papers_numbers_stand_beside_ours_each_with_its_own_difference_to_base(two_of_three):
@@ -149,7 +166,7 @@ def test_beneath_the_table_stands_what_the_numbers_are_of(two_of_three):
         "torch 2",
         "commit",
         "Rank agreement with the paper (Kendall's τ, 95 % interval): PPL +1.00 over 2 rows; an interval takes 8",
-        "corrected over this table's rows (Holm)",
+        "corrected over all tests of this table (Holm)",
     ):
         assert part in notes
     assert "instead of" not in notes
