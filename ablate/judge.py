@@ -233,9 +233,13 @@ def conclude(claim: Claim, findings: list[Finding]) -> Judgement:
     without = list(dict.fromkeys(one.comparison.row for one in open_ones if one.n == 0))
     if without:
         return Judgement(claim, UNDECIDED, f"no seed finished that base has too: {', '.join(without)}", findings)
-    seeds = [one.seeds for one in open_ones if one.seeds is not None]
-    if len(seeds) < len(open_ones):
-        return Judgement(claim, UNDECIDED, "no number of seeds would decide: no difference at all", findings)
-    about = "at least" if any(one.n == 1 for one in open_ones) else "about"
-    needed = f"{about} {max(seeds)}" if max(seeds) <= MOST_SEEDS else f"more than {MOST_SEEDS:,}"
-    return Judgement(claim, UNDECIDED, f"needs {needed} seeds", findings)
+    needs = []
+    if seeds := [one.seeds for one in open_ones if one.seeds is not None]:
+        about = "at least" if any(one.n == 1 for one in open_ones) else "about"
+        needs.append(
+            f"needs {f'{about} {max(seeds)}' if max(seeds) <= MOST_SEEDS else f'more than {MOST_SEEDS:,}'} seeds"
+        )
+    same = [f"{one.comparison.row} {one.comparison.metric.upper()}" for one in open_ones if one.seeds is None]
+    if same:
+        needs.append(f"no number of seeds would decide {', '.join(same)}: no difference at all")
+    return Judgement(claim, UNDECIDED, "; ".join(needs), findings)

@@ -165,7 +165,9 @@ def test_seeds_needed_are_more_than_there_are():
 def test_no_difference_at_all_is_decided_by_no_number_of_seeds():
     claim = Claim("c", "s", "6.2", better("X")[:1])
     judged = conclude(claim, [finding(1, [0.0, 0.0, 0.0], pooled=0.2)])
-    assert judged.words == "undecided (no number of seeds would decide: no difference at all)"
+    assert judged.words == "undecided (no number of seeds would decide X BLEU: no difference at all)"
+    judged = conclude(claim, [finding(1, [0.0, 0.0, 0.0], pooled=0.2), finding(1, [1.0, -1.0, 0.8], pooled=0.1)])
+    assert judged.needs == "needs about 4 seeds; no number of seeds would decide X BLEU: no difference at all"
     assert conclude(claim, [finding(1, [0.001, -0.9, 0.9], pooled=1.0)]).needs == "needs more than 1,000 seeds"
 
 
