@@ -183,12 +183,12 @@ def test_where_and_how_runs_go_is_no_change():
 
 
 def test_runs_under_an_older_default_are_not_reused_and_the_key_is_named():  # P6
-    before = planned("optim.warmup_steps=30")
+    before = planned("optim.warmup_steps=17")
     finish(before.runs[0], ppl=9.0, bleu=9.0)
     now = planned()
     assert now.runs[0].state.name == "new"
-    assert older_runs(now, "base") == {before.runs[0].fingerprint: {"optim.warmup_steps": (30, 20)}}
-    assert "differ and are not used: optim.warmup_steps 30 → 20" in describe(now, workers=1)
+    assert older_runs(now, "base") == {before.runs[0].fingerprint: {"optim.warmup_steps": (17, 30)}}
+    assert "differ and are not used: optim.warmup_steps 17 → 30" in describe(now, workers=1)
 
 
 def test_a_frozen_run_is_untouched_by_a_later_plan(monkeypatch):  # P8
