@@ -236,9 +236,8 @@ def conclude(claim: Claim, findings: list[Finding]) -> Judgement:
     needs = []
     if seeds := [one.seeds for one in open_ones if one.seeds is not None]:
         about = "at least" if any(one.n == 1 for one in open_ones) else "about"
-        needs.append(
-            f"needs {f'{about} {max(seeds)}' if max(seeds) <= MOST_SEEDS else f'more than {MOST_SEEDS:,}'} seeds"
-        )
+        needed = f"{about} {max(seeds)}" if max(seeds) <= MOST_SEEDS else f"more than {MOST_SEEDS:,}"
+        needs.append(f"needs {needed} seeds")
     same = [f"{one.comparison.row} {one.comparison.metric.upper()}" for one in open_ones if one.seeds is None]
     if same:
         needs.append(f"no number of seeds would decide {', '.join(same)}: no difference at all")
