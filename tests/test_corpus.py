@@ -2,6 +2,8 @@ import dataclasses
 import hashlib
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -171,6 +173,28 @@ def test_a_killed_preparation_is_swept_and_a_running_one_is_not(root):
     with lock(root / "corpora" / ".running.lock"):
         made = corpus.prepare(SMALL, quiet)
     assert listing(root / "corpora") == [".running.tmp", made.folder.name]
+
+
+def test_a_preparation_that_was_killed_can_be_given_again(root):
+    """Killed for real, at every file it writes: the next one makes the same corpus and nothing is left."""
+    whole = corpus.prepare(SMALL, say=quiet)
+    digests, files = whole.digests, listing(whole.folder)
+    code = (
+        "import os, signal, sys\nfrom ablate.config import SyntheticData\nfrom ablate.data import corpus\n"
+        "left = int(sys.argv[1])\n"
+        "def say(text):\n"
+        "    global left\n    left -= 1\n"
+        "    if left == 0: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"corpus.prepare({SMALL!r}, say)\n"
+    )
+    for lines_said in (1, 2, 3, 5):  # preparing, learning, packing train, packing test
+        shutil.rmtree(whole.folder)
+        done = subprocess.run([sys.executable, "-c", code, str(lines_said)], timeout=300)
+        assert done.returncode == -signal.SIGKILL
+        assert corpus.find(SMALL) is None
+        again = corpus.prepare(SMALL, say=quiet)
+        assert (again.digests, listing(again.folder)) == (digests, files)
+        assert listing(root / "corpora") == [again.folder.name]
 
 
 def test_two_processes_prepare_one_corpus_once():

@@ -127,8 +127,9 @@ def prepare(data: DataConfig, say: Callable[[str], None] = print) -> Corpus:
     with waiting_lock(_lock_of(folder), folder.name, say):
         if found := _find(folder):
             return found
-        _sweep(folder.parent)
         aside = _aside_of(folder)
+        shutil.rmtree(aside, ignore_errors=True)  # of a killed preparation: its lock is ours now
+        _sweep(folder.parent)
         aside.mkdir(parents=True)
         try:
             write_json(aside / "manifest.json", _build(data, source, aside, say))
@@ -167,7 +168,7 @@ def _aside_of(folder: Path) -> Path:
 
 
 def _sweep(root: Path) -> None:
-    """Delete what killed preparations left: a temporary folder whose lock nobody holds; our own lock we hold."""
+    """Delete what killed preparations of other corpora left: a temporary folder whose lock nobody holds."""
     for aside in root.glob(".*.tmp"):
         with suppress(Held), lock(aside.with_suffix(".lock")):
             shutil.rmtree(aside)

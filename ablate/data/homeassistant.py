@@ -95,8 +95,9 @@ def _fetch(data: HomeAssistantData, say: Callable[[str], None]) -> Path:
     with waiting_lock(wheel.with_name(f".{name}.lock"), name, say):
         if not wheel.is_file():
             say(f"downloading {name}")
-            aside = wheel.with_name(f".{name}.part")
-            shutil.rmtree(aside, ignore_errors=True)  # of a killed download; nobody else writes here, we hold the lock
+            for left in wheel.parent.glob(f".{name}.*.part"):  # of killed downloads: we hold the lock
+                shutil.rmtree(left, ignore_errors=True)
+            aside = wheel.with_name(f".{name}.{os.getpid()}.part")  # a killed download's pip may still write to its own
             try:
                 _download(data, aside)
                 _check(aside / name, data.sha256)
