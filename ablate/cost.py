@@ -85,6 +85,7 @@ def states(runs: list[PlannedRun]) -> str:
     seeds: dict[str, list[int]] = {}
     for planned in runs:
         words = "to run" if planned.state.name == "new" else planned.state.words
+        words = words.replace("; ", ", ")  # a semicolon is followed by the next state
         seeds.setdefault(words, []).append(planned.cfg.seed)
     if len(seeds) == 1:
         return next(iter(seeds))

@@ -120,13 +120,16 @@ def plan_from(overrides: list[str], prepare: bool, say: Callable[[str], None] = 
     if asked.sweep:
         rows = list(dict.fromkeys(["base", *(row for sweep in asked.sweep.values() for row in sweep.rows)]))
     settings = [text for text in overrides if not text.startswith(("+row=", "+sweep="))]
-    sweeps = [text for text in overrides if text.startswith("+sweep=")]  # whose files may have a base of their own
     device = resolve_device(asked.device)
-    composed = {row: compose([*sweeps, *settings, f"+row={row}"]) for row in rows}
+    composed = {row: compose([*settings, f"+row={row}"]) for row in rows}
+    own_base = bool(asked.sweep) and dataclasses.replace(asked, sweep={}) != composed["base"]
+    if own_base:  # a sweep's file says more than its rows: they stand on that
+        sweeps = [text for text in overrides if text.startswith("+sweep=")]
+        composed = {row: compose([*sweeps, *settings, f"+row={row}"]) for row in rows}
     configs = {row: resolved(cfg, device) for row, cfg in composed.items()}
     plain_settings = [text for text in settings if re.split(r"[=.]", text.lstrip("+~"))[0] in NOT_SETTINGS]
     plain = configs
-    if plain_settings != settings or (sweeps and compose(settings) != dataclasses.replace(asked, sweep={})):
+    if plain_settings != settings or own_base:
         composed = compose_plain(rows, settings, plain_settings)
         plain = {row: resolved(cfg, device) for row, cfg in composed.items()}
     data = configs[rows[0]].data

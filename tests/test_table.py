@@ -142,6 +142,14 @@ def test_what_is_failed_or_running_is_said_in_its_row():
     assert line_of(text, "base")[-1] == "done (seed 1); to run (seed 2)"
 
 
+def test_what_a_failure_says_is_not_taken_for_a_state():
+    asked = planned("+sweep=row_B")
+    write_text(asked.rows["B_dk16"][0].run.error, "OSError: no space; running | low\n")
+    text = write(build(planned("+sweep=row_B")), "md")
+    assert r"failed: OSError: no space, running \| low |" in text
+    assert line_of(text, "B_dk16").count("failed") == 2  # in place of PPL and BLEU
+
+
 def test_one_row_alone_is_a_table_without_differences():
     asked = planned("+row=A_h4")
     finish(asked.runs[0], ppl=9.0, bleu=12.5)
