@@ -25,6 +25,8 @@ from typing import Any
 import numpy as np
 import psutil
 
+from ablate.record import git
+
 OURS = "ours"
 FIRST_WORD = 4  # lower ids are the toolkits' control symbols, which differ
 TIME_LIMIT_S = 1800  # of one process
@@ -253,7 +255,7 @@ def markdown(results: dict[str, list[dict[str, float]]], failed: dict[str, str])
 def run(script: Path, given: argparse.Namespace, shape: Shape) -> None:
     """Measure all contenders asked for, print the table, write the numbers with machine and versions."""
     described = {"benchmark": script.stem, "shape": given.shape, **asdict(shape), "threads": given.threads}
-    described |= {"machine": machine(), "versions": versions()}
+    described |= {"machine": machine(), "versions": versions(), "commit": git("rev-parse", "--short", "HEAD")}
     with tempfile.TemporaryDirectory() as scratch:
         measure = in_process(script, given.shape, given.threads, scratch)
         results, failed = take_turns(given.contenders, given.repeats, measure)
