@@ -192,7 +192,8 @@ def compare(
         shown = stats.equivalence(deltas, margin, ALPHA)
         assert shown is not None
         beyond = low > margin or high < -margin
-        verdict = AS_CLAIMED if shown.equivalent else OPPOSITE if beyond else UNDECIDED
+        # Seeds without any spread, such as models that all score 0, show nothing about equality.
+        verdict = UNDECIDED if not found.sd else AS_CLAIMED if shown.equivalent else OPPOSITE if beyond else UNDECIDED
         low, high, p = shown.low, shown.high, shown.p
     seeds = None
     if verdict == UNDECIDED:
