@@ -155,7 +155,7 @@ def panels(lines: pd.DataFrame, quantities: tuple[Quantity, ...], title: str) ->
     blocks = [block for block in lines["block"].unique() if block != "base"] or ["base"]
     with matplotlib.rc_context(STYLE):
         fig = Figure(figsize=(WIDTH_IN, 0.8 + 1.65 * len(blocks)), layout="constrained")
-        axes = fig.subplots(len(blocks), len(quantities), sharex=True, sharey="col", squeeze=False)
+        axes = fig.subplots(len(blocks), len(quantities), sharex="row", sharey="col", squeeze=False)
         for across, block in zip(axes, blocks, strict=True):
             shown = lines[lines["block"].isin(["base", block])]
             for ax, quantity in zip(across, quantities, strict=True):
