@@ -206,7 +206,7 @@ def test_a_frozen_configuration_that_was_edited_is_refused():  # P8, R5
     assert take(run, StopFlag()) == FAILED
     said = run.error.read_text()
     assert re.search(
-        rf"made under fingerprint {planned}, this is [0-9a-f]{{12}}: optim.lr_scale: 1.0 then, 2.0 now", said
+        rf"made under fingerprint {planned}, this is [0-9a-f]{{12}}: optim.lr_scale: 0.3 then, 2.0 now", said
     )
     config.save(cfg, run.config)
     assert finish(run) == undisturbed()
