@@ -12,6 +12,7 @@ from typing import TypeVar
 from ablate import stats
 
 ALPHA = 0.05
+LOWEST_BLEU = 1.0  # points; below, it is what sacreBLEU's smoothing makes of no matching words, not translation
 AS_CLAIMED, OPPOSITE, UNDECIDED = "as claimed", "opposite", "undecided"
 MOST_SEEDS = 1000  # a larger number says only: not by seeds
 FEW_SEEDS = 5  # with fewer, the spread of all rows' differences is a better guess of a row's than its own
@@ -184,6 +185,8 @@ def compare(
     paper = papers[row] - papers["base"]
     if found is None:
         return Finding(comparison, margin, paper, 0, None, None, None, None, UNDECIDED, 2)
+    if comparison.metric == "bleu" and max(*ours[row].values(), *ours["base"].values()) < LOWEST_BLEU:
+        return Finding(comparison, margin, paper, found.n, found.mean, found.low, found.high, None, UNDECIDED, None)
     low, high, p = found.low, found.high, found.p
     verdict = UNDECIDED
     if sign and p is not None and p < ALPHA:
@@ -241,5 +244,5 @@ def conclude(claim: Claim, findings: list[Finding]) -> Judgement:
         needs.append(f"needs {needed} seeds")
     same = [f"{one.comparison.row} {one.comparison.metric.upper()}" for one in open_ones if one.seeds is None]
     if same:
-        needs.append(f"no number of seeds would decide {', '.join(same)}: no difference at all")
+        needs.append(f"no number of seeds would decide {', '.join(same)}: no difference, or BLEU below {LOWEST_BLEU:g}")
     return Judgement(claim, UNDECIDED, "; ".join(needs), findings)

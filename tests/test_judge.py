@@ -92,6 +92,15 @@ def test_a_significant_difference_the_other_way_contradicts():
     assert verdicts(ours(E_learned=-2.0))["learned positions"] == "contradicted"
 
 
+def test_models_that_hardly_translate_decide_nothing_about_bleu():
+    found = ours()
+    for row, seeds in found["bleu"].items():  # apart by far more than their spread, and both next to nothing
+        found["bleu"][row] = {seed: (0.05 if row == "base" else 0.0) + 1e-4 * seed * len(row) for seed in seeds}
+    assert verdicts(found)["one head"] == verdicts(found)["label smoothing, BLEU"] == "undecided"
+    (claim,) = (one for one in judge(found, PAPERS, MARGINS) if one.claim.name == "one head")
+    assert claim.words == "undecided (no number of seeds would decide A_h1 BLEU: no difference, or BLEU below 1)"
+
+
 def test_models_that_all_score_the_same_are_not_shown_to_be_equal():
     found = ours()
     found["bleu"] = {row: dict.fromkeys(seeds, 0.0) for row, seeds in found["bleu"].items()}
@@ -172,9 +181,9 @@ def test_seeds_needed_are_more_than_there_are():
 def test_no_difference_at_all_is_decided_by_no_number_of_seeds():
     claim = Claim("c", "s", "6.2", better("X")[:1])
     judged = conclude(claim, [finding(1, [0.0, 0.0, 0.0], pooled=0.2)])
-    assert judged.words == "undecided (no number of seeds would decide X BLEU: no difference at all)"
+    assert judged.words == "undecided (no number of seeds would decide X BLEU: no difference, or BLEU below 1)"
     judged = conclude(claim, [finding(1, [0.0, 0.0, 0.0], pooled=0.2), finding(1, [1.0, -1.0, 0.8], pooled=0.1)])
-    assert judged.needs == "needs about 4 seeds; no number of seeds would decide X BLEU: no difference at all"
+    assert judged.needs == "needs about 4 seeds; no number of seeds would decide X BLEU: no difference, or BLEU below 1"
     assert conclude(claim, [finding(1, [0.001, -0.9, 0.9], pooled=1.0)]).needs == "needs more than 1,000 seeds"
 
 
