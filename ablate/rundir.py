@@ -158,8 +158,11 @@ class RunDir:
         return self.path / "wandb"
 
     def sweep(self) -> None:
-        """Remove what killed processes left half-written; only the holder of the run's lock may call this."""
-        for left in self.path.glob(".*.tmp"):
+        """Remove the heartbeats that killed workers left half-written; only the holder of the run's lock may call this.
+
+        Not what planners write: they hold no lock, and may be writing now.
+        """
+        for left in self.path.glob(f".{self.heartbeat.name}.*.tmp"):
             left.unlink(missing_ok=True)
 
     def hypotheses(self, split: str) -> Path:
