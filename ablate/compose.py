@@ -4,11 +4,17 @@ The one door to Hydra, beside `run`. A composed configuration is checked and in 
 """
 
 import dataclasses
+import math
 import os
 import re
+import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +109,25 @@ def compose(overrides: list[str], config_dir: str | None = None) -> Config:
     except ConfigError as err:
         raise ConfigError("row", row, f"does not give a valid run: {err}") from err
     return cfg
+
+
+def compose_rows(rows: list[str], overrides: list[str]) -> dict[str, Config]:
+    """Compose several rows under the same overrides, as `compose` does.
+
+    Hydra takes 80 ms for a row, in pure Python; where a process can be forked all cores share the rows.
+    """
+    one = partial(compose_row, overrides)
+    workers = min(len(rows) // 2, len(os.sched_getaffinity(0))) if sys.platform == "linux" else 1
+    if workers < 2:
+        return {row: one(row) for row in rows}
+    with session(), ProcessPoolExecutor(workers, get_context("fork")) as pool, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads: the child uses none of theirs
+        return dict(zip(rows, pool.map(one, rows, chunksize=math.ceil(len(rows) / workers)), strict=True))
+
+
+def compose_row(overrides: list[str], row: str) -> Config:
+    """Compose one row under overrides; a function of the module, so that another process can be told to call it."""
+    return compose([*overrides, f"+row={row}"])
 
 
 def typed(tree: DictConfig) -> Config:

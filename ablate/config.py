@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass
+from enum import Enum
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,17 +19,28 @@ from omegaconf import OmegaConf
 
 from ablate.rundir import write_text
 
-NOT_SAID = object()  # stands for the value in an error about a field that has none
+
+class NotSaid(Enum):
+    """Stands for the value in an error about a field that has none; an Enum's member stays itself across processes."""
+
+    NOT_SAID = "not said"
+
+
+NOT_SAID = NotSaid.NOT_SAID
 
 
 class ConfigError(ValueError):
     """A setting the user can mend: names the field, the value, what is allowed, and where it came from."""
 
     def __init__(self, field: str, value: object, allowed: str, source: str = ""):
+        super().__init__(field, value, allowed, source)  # its arguments, so that it can come from another process
         self.field = field
+
+    def __str__(self) -> str:
+        field, value, allowed, source = self.args
         where = f" (from {source})" if source else ""
         named = field if value is NOT_SAID else f"{field}={value!r}"
-        super().__init__(f"{named}{where}: {allowed}")
+        return f"{named}{where}: {allowed}"
 
 
 @dataclass

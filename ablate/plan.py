@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ablate.compose import compose
+from ablate.compose import compose, compose_rows
 from ablate.config import NOT_SAID, Config, ConfigError, check, diff, fingerprint, scaled, science
 from ablate.data import corpus as corpora
 from ablate.device import resolve_device
@@ -121,11 +121,11 @@ def plan_from(overrides: list[str], prepare: bool, say: Callable[[str], None] = 
         rows = list(dict.fromkeys(["base", *(row for sweep in asked.sweep.values() for row in sweep.rows)]))
     settings = [text for text in overrides if not text.startswith(("+row=", "+sweep="))]
     device = resolve_device(asked.device)
-    composed = {row: compose([*settings, f"+row={row}"]) for row in rows}
+    composed = compose_rows(rows, settings)
     own_base = bool(asked.sweep) and dataclasses.replace(asked, sweep={}) != composed["base"]
     if own_base:  # a sweep's file says more than its rows: they stand on that
         sweeps = [text for text in overrides if text.startswith("+sweep=")]
-        composed = {row: compose([*sweeps, *settings, f"+row={row}"]) for row in rows}
+        composed = compose_rows(rows, [*sweeps, *settings])
     configs = {row: resolved(cfg, device) for row, cfg in composed.items()}
     plain_settings = [text for text in settings if re.split(r"[=.]", text.lstrip("+~"))[0] in NOT_SETTINGS]
     plain = configs
@@ -181,12 +181,12 @@ def resolved(cfg: Config, device: str) -> Config:
 def compose_plain(rows: list[str], settings: list[str], plain_settings: list[str]) -> dict[str, Config]:
     """Compose the rows without the user's settings; a preset that names no corpus has the user's."""
     try:
-        return {row: compose([*plain_settings, f"+row={row}"]) for row in rows}
+        return compose_rows(rows, plain_settings)
     except ConfigError as err:
         if err.field != "data":
             raise
     data = [text for text in settings if text.startswith(("data=", "data."))]
-    return {row: compose([*plain_settings, *data, f"+row={row}"]) for row in rows}
+    return compose_rows(rows, [*plain_settings, *data])
 
 
 def make_plan(

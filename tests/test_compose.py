@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ablate import compose as door
-from ablate.compose import compose, session
+from ablate.compose import compose, compose_rows, session
 from ablate.config import ConfigError, fingerprint, scaled, science
 
 REPOSITORY = Path(__file__).parents[1]
@@ -204,3 +204,19 @@ def test_the_roots_may_lie_inside_the_package_as_in_a_wheel(tmp_path):  # P4
         shutil.copytree(REPOSITORY / part, tmp_path / "ablate" / part)
     found = ask()
     assert (found.returncode, found.stdout) == (0, "1\n"), found.stderr
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_rows_composed_on_any_number_of_cores_are_those_composed_one_by_one(monkeypatch, cores):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(cores))
+    rows = ["A_h4", "E_learned", "base", "C_N2", "D_ls0"]
+    settings = ["preset=smoke", "model.d_ff=1024"]
+    assert list(compose_rows(rows, settings).items()) == [(row, compose([*settings, f"+row={row}"])) for row in rows]
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_wrong_row_is_named_whichever_core_composed_it(monkeypatch, cores):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(cores))
+    with pytest.raises(ConfigError, match=r"^row='A_h5': .*A_h4") as caught:
+        compose_rows(["base", "A_h1", "C_N2", "A_h5"], ["preset=smoke"])
+    assert caught.value.field == "row"

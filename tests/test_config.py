@@ -1,6 +1,7 @@
 import copy
 import dataclasses
 import math
+import pickle
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from ablate.compose import compose
 from ablate.config import (
     CHOICES,
+    NOT_SAID,
     RANGES,
     SCIENCE,
     Config,
@@ -297,3 +299,12 @@ def test_an_unknown_corpus_is_refused_with_the_known_ones():
     tree["data"]["name"] = "wmt"
     with pytest.raises(ConfigError, match=r"data\.name='wmt': valid: homeassistant, synthetic, files"):
         from_dict(tree)
+
+
+def test_an_error_that_comes_from_another_process_says_the_same():
+    for value in (None, 3, NOT_SAID):
+        err = ConfigError("model.num_layers", value, "must be at least 1", "row/mine")
+        again = pickle.loads(pickle.dumps(err))
+        assert (type(again), str(again), again.field) == (ConfigError, str(err), "model.num_layers")
+    unsaid = ConfigError("model.num_layers", NOT_SAID, "must be at least 1", "row/mine")
+    assert str(pickle.loads(pickle.dumps(unsaid))) == "model.num_layers (from row/mine): must be at least 1"
