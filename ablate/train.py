@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ablate import checkpoint
+from ablate.adam import Adam
 from ablate.config import Config
 from ablate.data.batch import Batch, Batches
 from ablate.data.packed import Packed
@@ -103,14 +104,6 @@ def accumulate_gradients(
     return Update(loss_sum, nll_sum, num_tokens, src_tokens, tgt_tokens)
 
 
-def make_optimizer(model: Transformer, cfg: Config) -> torch.optim.Adam:
-    """Make the paper's Adam (section 5.3); the learning rate is set before every update."""
-    optim = cfg.optim
-    return torch.optim.Adam(
-        model.parameters(), lr=0.0, betas=(optim.adam_beta1, optim.adam_beta2), eps=optim.adam_eps, fused=True
-    )
-
-
 class Trainer:
     """One run's training, resumable after any update.
 
@@ -151,7 +144,7 @@ class Trainer:
         self.batches = Batches(
             train_set, batch_tokens=cfg.optim.batch_tokens, counting=cfg.optim.batch_counting, seed=cfg.seed
         )
-        self.optimizer = make_optimizer(model, cfg)
+        self.optimizer = Adam(model.parameters(), cfg.optim.adam_beta1, cfg.optim.adam_beta2, cfg.optim.adam_eps)
         self.progress = Progress()
         checkpoint.sweep(checkpoints)
         state = checkpoint.newest(checkpoints, science, cfg.device, say)
@@ -201,19 +194,21 @@ class Trainer:
         for _ in range(optim.accumulate):
             epoch, position, batch = next(stream)
             micro_batches.append(batch)
-        rate = learning_rate(step, cfg.model.d_model, optim.warmup_steps, optim.lr_scale)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.optimizer.zero_grad(set_to_none=True)
+        self.model.zero_grad(set_to_none=True)
         torch.manual_seed(generator_seed(cfg.seed, step))
         update = accumulate_gradients(
             self.model, micro_batches, optim.label_smoothing, optim.smoothing, cfg.device, cfg.precision == "bf16"
         )
-        self.optimizer.step()
+        self.optimizer.step(self.rate(step))
         progress.step, progress.epoch, progress.position = step, epoch, position + 1
         progress.src_tokens += update.src_tokens
         progress.tgt_tokens += update.tgt_tokens
         self.unread.append((step, (epoch, position), update))
+
+    def rate(self, step: int) -> float:
+        """Give the learning rate of an update."""
+        optim = self.cfg.optim
+        return learning_rate(step, self.cfg.model.d_model, optim.warmup_steps, optim.lr_scale)
 
     def read_numbers(self, log: bool = False) -> None:
         """Read the losses since last time off the device, refuse non-finite ones, and log their mean if asked.
@@ -253,7 +248,7 @@ class Trainer:
                 progress.step,
                 loss=float(sums[:, 0].sum()) / tokens,
                 nll=float(sums[:, 1].sum()) / tokens,
-                learning_rate=self.optimizer.param_groups[0]["lr"],
+                learning_rate=self.rate(progress.step),
                 gradient_norm=gradient_norm,
                 epoch=progress.epoch,
                 **self.rates,

@@ -16,7 +16,7 @@ ORDER = [
     "rundir typeset draw",
     "config",
     "params schedule data device stats bleu",
-    "record model loss cells judge",
+    "record model loss adam cells judge",
     "checkpoint decode track",
     "evaluate",
     "train",
@@ -28,7 +28,7 @@ ORDER = [
     "run retry claims figures",
 ]
 # Only these may load torch: planning, the table and the commands around them do without.
-TORCH = "model loss checkpoint decode evaluate train worker translate"
+TORCH = "model loss adam checkpoint decode evaluate train worker translate"
 DOORS = {
     "hydra": {"compose", "run"},
     "sacrebleu": {"bleu"},

@@ -149,7 +149,6 @@ def result(trainer: Trainer) -> dict[str, object]:
     return {
         "parameters": {name: value.tolist() for name, value in trainer.model.state_dict().items()},
         "moments": moments,
-        "rate": adam["param_groups"][0]["lr"],
         "generator": torch.get_rng_state().tolist(),
         "progress": progress,
         "best": min(ppl for _, ppl in trainer.progress.history),
@@ -166,7 +165,7 @@ def test_the_fifth_batch_follows_a_stop_after_four_of_eight(tmp_path):  # R1
     assert len(whole.batches.epoch(0)) == 8
     assert (whole.progress.step, whole.progress.epoch, whole.progress.position) == (20, 2, 4)
     assert whole.progress.history[0][0] == 5
-    assert whole.optimizer.param_groups[0]["lr"] == learning_rate(20, 8, 5)
+    assert read_metrics(tmp_path / "whole" / "metrics.jsonl")[-2]["learning_rate"] == learning_rate(20, 8, 5)
     assert whole.optimizer.state_dict()["state"][0]["exp_avg"].abs().sum() > 0
 
     lab = Lab(tmp_path / "stopped")
