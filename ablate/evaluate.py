@@ -71,6 +71,7 @@ def evaluate(
     device: str,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     should_stop: Callable[[], bool] = lambda: False,
+    measured: Perplexity | None = None,
 ) -> tuple[dict[str, Any], str]:
     """Measure a split's perplexity, translate it, and score the translations.
 
@@ -83,13 +84,14 @@ def evaluate(
         device: where the model is.
         on_progress: told how many sentences are translated, and of how many.
         should_stop: True leads to `ablate.decode.Stopped`.
+        measured: the split's perplexity, if it is known for these very parameters.
 
     Returns:
         The record's section for the split; and the translations, a line each, in the corpus's order.
     """
     model.eval()
     packed, subwords = corpus.split(split), corpus.subwords
-    measured = perplexity(model, packed, batch_tokens, device)
+    measured = measured or perplexity(model, packed, batch_tokens, device)
     sources = [packed.src(i) for i in range(len(packed))]
     found = translate_all(model, sources, decode, device, on_progress=on_progress, should_stop=should_stop)
     hypotheses = [clean(subwords.decode(hypothesis.ids)) for hypothesis in found]

@@ -17,7 +17,7 @@ from ablate.config import Config
 from ablate.data.batch import Batch, Batches
 from ablate.data.packed import Packed
 from ablate.decode import Stopped
-from ablate.evaluate import perplexity
+from ablate.evaluate import Perplexity, perplexity
 from ablate.loss import smoothed_loss
 from ablate.model.transformer import Transformer
 from ablate.schedule import learning_rate
@@ -155,6 +155,7 @@ class Trainer:
             say(f"resumed after update {self.progress.step}")
         self.unread: list[tuple[int, tuple[int, int], Update]] = []  # updates since the numbers were last read
         self.rates: dict[str, float] = {}  # as last logged
+        self.measured: Perplexity | None = None  # of the dev set, by the last evaluation of this attempt
         self.window_start_s = self.heartbeat_s = time.monotonic()
 
     def run(self) -> Progress:
@@ -259,6 +260,7 @@ class Trainer:
         """Measure dev perplexity and keep it."""
         self.read_numbers()
         measured = perplexity(self.model, self.dev_set, self.cfg.optim.batch_tokens, self.cfg.device)
+        self.measured = measured
         self.progress.history.append([self.progress.step, measured.ppl])
         self.tracker.log(self.progress.step, dev_ppl=measured.ppl, dev_nll=measured.nll_per_token)
         self.say(f"update {self.progress.step}: dev perplexity {measured.ppl:.2f}")

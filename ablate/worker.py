@@ -22,6 +22,7 @@ from ablate.rundir import Held, RunDir, lock, read_json, write_json, write_text
 
 if TYPE_CHECKING:  # torch is imported once the run is ours, so that losing a race costs nothing
     from ablate.data.corpus import Corpus
+    from ablate.evaluate import Perplexity
     from ablate.model.transformer import Transformer
 
 DONE, FAILED, HELD, STOPPED = 0, 1, 3, 75
@@ -160,7 +161,7 @@ def execute(run: RunDir, cfg: Config, stop: StopFlag) -> None:
         )
         try:
             progress = trainer.run()
-            results = judge(run, cfg, science, model, corpus, stop)
+            results = judge(run, cfg, science, model, corpus, stop, trainer.measured)
         except Stopped:
             tracker.finish(0)  # not a failure: it goes on later
             raise
@@ -175,9 +176,18 @@ def execute(run: RunDir, cfg: Config, stop: StopFlag) -> None:
 
 
 def judge(
-    run: RunDir, cfg: Config, science: dict[str, Any], model: "Transformer", corpus: "Corpus", stop: StopFlag
+    run: RunDir,
+    cfg: Config,
+    science: dict[str, Any],
+    model: "Transformer",
+    corpus: "Corpus",
+    stop: StopFlag,
+    measured: "Perplexity | None" = None,
 ) -> dict[str, Any]:
-    """Evaluate the model on the dev set, with the checkpoints the configuration names; gives the record's sections."""
+    """Evaluate the model on the dev set, with the checkpoints the configuration names; gives the record's sections.
+
+    `measured` is the dev set's perplexity under the parameters `model` comes with, if training ended by taking it.
+    """
     from ablate import checkpoint
     from ablate.evaluate import evaluate
 
@@ -186,6 +196,7 @@ def judge(
     assert len(used) == cfg.decode.average_checkpoints, "the configuration was checked to leave that many"
     if len(used) > 1:
         model.load_state_dict(checkpoint.average_folders(used, science, cfg.device))
+        measured = None
     steps = {"step": cfg.optim.train_steps, "total": cfg.optim.train_steps}
 
     def progress(done: int, sentences: int) -> None:
@@ -195,7 +206,7 @@ def judge(
             beat(run, state="decoding", sentences=f"{done}/{sentences}", **steps)
 
     dev, translations = evaluate(
-        model, corpus, "dev", cfg.decode, cfg.optim.batch_tokens, cfg.device, progress, should_stop=stop
+        model, corpus, "dev", cfg.decode, cfg.optim.batch_tokens, cfg.device, progress, stop, measured
     )
     write_text(run.hypotheses("dev"), translations)
     return {

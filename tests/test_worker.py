@@ -10,7 +10,7 @@ import sys
 import pytest
 from tiny import EVERY, STEPS, TINY, StopAt, end, tiny_run, undisturbed, wait_until
 
-from ablate import checkpoint, compose, config, record, worker
+from ablate import checkpoint, compose, config, evaluate, record, train, worker
 from ablate.config import ConfigError
 from ablate.launch import start
 from ablate.rundir import RunDir, lock, read_json, write_json
@@ -51,6 +51,21 @@ def test_an_average_of_checkpoints_does_not_depend_on_where_the_run_was_stopped(
     assert take(run, StopAt(STEPS - EVERY)) == STOPPED  # between the last two checkpoints
     assert finish(run) == undisturbed(*averaged)
     assert record.read(run)["checkpoint"] == {"rule": "mean of the last 2", "steps": [STEPS - EVERY, STEPS]}
+
+
+def test_the_perplexity_that_training_ended_with_is_not_measured_again(monkeypatch):
+    def again(*arguments):
+        raise AssertionError("the model has not changed since")
+
+    assert train.perplexity is evaluate.perplexity  # the trainer keeps the real one
+    monkeypatch.setattr(evaluate, "perplexity", again)
+    dev = finish(tiny_run())["dev"]
+    assert dev["history"][-1] == [STEPS, dev["ppl"]]
+
+
+def test_the_perplexity_of_an_average_is_the_averages():
+    dev = undisturbed("decode.average_checkpoints=2")["dev"]
+    assert abs(dev["ppl"] - dev["history"][-1][1]) > 1e-6
 
 
 def test_a_finished_run_is_left_as_it_is():
