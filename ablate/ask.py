@@ -42,8 +42,9 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     settings = [text for text in arguments.asked if "=" in text or text.startswith("~")]
     sweeps = [text for text in arguments.asked if text not in settings] or ["table3"]
     settings += [f"{name}={value}" for name, value in short.items() if value is not None]
-    with session(arguments.config_dir):
+    with session(arguments.config_dir), no_garbage():
         plan = plan_from([f"+sweep=[{','.join(sweeps)}]", *settings], prepare=False)
+        gc.freeze()  # nor look through them later: a command keeps them to its end
     if plan.corpus is None:
         print("note: the corpus is not prepared here, so no run can be told to be of these rows", file=sys.stderr)
     return plan

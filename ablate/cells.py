@@ -82,7 +82,7 @@ def ours(line: Line) -> list[str]:
     cells = [f"{millions(line['params'])} ({millions(line['params_as_paper'])})"]
     for metric, digits in DIGITS.items():
         mean = known(line[metric])
-        cells.append(missing(line["state"]) if mean is None else number(mean, digits) + half(line, metric))
+        cells.append(missing(line["states"]) if mean is None else number(mean, digits) + half(line, metric))
         delta = known(line[f"d_{metric}"])
         if delta is None:
             cells.append("" if line["row"] == "base" else MISSING)
@@ -130,10 +130,9 @@ def marks(p: float | None) -> str:
     return f" {MARK * passed}" if passed else ""
 
 
-def missing(state: str) -> str:
-    """Say in a cell why there is no number."""
-    parts = state.split("; ")
-    return next((word for word in WORST_FIRST if any(part.startswith(word) for part in parts)), MISSING)
+def missing(states: str) -> str:
+    """Say in a cell why there is no number, given the names of its runs' states."""
+    return next((name for name in WORST_FIRST if name in states.split()), MISSING)
 
 
 def millions(count: int) -> str:

@@ -128,8 +128,8 @@ def verdict_notes(plan: Plan) -> list[str]:
     return [
         "Supported: every comparison significant as claimed (paired t-test over seeds, 5 %, two-sided). Contradicted: "
         "one is the other way (Holm within the claim). Equal: shown to lie within the margin (two one-sided t-tests). "
-        "Seeds needed: for 80 % power, were differences as measured, or none where that is claimed. Of 20 claims about "
-        "nothing, one would look decided: each is judged by itself.",
+        "Seeds needed: for 80 % power in the claim's hardest comparison, were differences as measured, or none where "
+        "that is claimed. Of 20 claims about nothing, one would look decided: each is judged by itself.",
         "The paper's own numbers are of single runs: they show a direction, not whether chance would.",
         footnote.setting(plan),
         *footnote.exceptions(plan),

@@ -1,7 +1,7 @@
 """Figures of frames: ours beside the paper's, and how the runs went. The one door to matplotlib."""
 
 import math
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,10 +46,11 @@ LOSS = Quantity("loss", "training loss (nats per subword)")
 DEV_PPL = Quantity("dev_ppl", "dev perplexity (per subword)", "log")
 RATE = Quantity("learning_rate", "learning rate")
 SPEED = Quantity("src_tgt_tokens_per_s", "throughput (subwords/s)")
-DELTAS = (
-    Quantity("d_ppl", "Δ PPL to base (per subword; left is better)"),
-    Quantity("d_bleu", "Δ BLEU to base (points; right is better)"),
-)
+# Perplexities are drawn in per cent of base's: the paper's 4.92 and a small model's 15 share no other scale.
+DELTAS = {
+    "ppl": Quantity("rel_ppl", "Δ PPL to base (%, per subword; {} is better)"),
+    "bleu": Quantity("d_bleu", "Δ BLEU to base (points; {} is better)"),
+}
 # Which setting a block of Table 3 varies.
 VARIED = {"A": ["h"], "B": ["d_k"], "C": ["N", "d_model", "d_ff"], "D": ["P_drop", "ε_ls"]}
 
@@ -58,8 +59,8 @@ def forest(frame: pd.DataFrame, title: str) -> Figure:
     """Draw every row's difference to base, ours with its interval over seeds and the paper's, in the table's order.
 
     Args:
-        frame: a line per row, as `table.build` makes it: row, block, state, n of seeds, d_ppl and d_bleu with their
-            `_low` and `_high`, paper_d_ppl, paper_d_bleu. What is NaN is not drawn; the row stays, marked.
+        frame: a line per row, as `table.build` makes it: row, block, states, n of seeds, rel_ppl and d_bleu with their
+            `_low` and `_high`, paper_… the same. What is NaN is not drawn; the row stays, marked.
         title: names the preset.
     """
     heights, y = [], 0.0
@@ -69,7 +70,7 @@ def forest(frame: pd.DataFrame, title: str) -> Figure:
     with matplotlib.rc_context(STYLE):
         fig = Figure(figsize=(WIDTH_IN, 1.3 + 0.2 * heights[-1]), layout="constrained")
         axes = fig.subplots(1, 2, sharey=True)
-        for ax, delta in zip(axes, DELTAS, strict=True):
+        for ax, (metric, delta) in zip(axes, DELTAS.items(), strict=True):
             ax.axvline(0, color=BASE, linewidth=0.8)
             ours, papers = frame[delta.column], frame[f"paper_{delta.column}"]
             low, high = (frame[f"{delta.column}_{end}"] for end in ("low", "high"))
@@ -79,8 +80,8 @@ def forest(frame: pd.DataFrame, title: str) -> Figure:
             ax.hlines(heights, low.clip(*limits), high.clip(*limits), color=OURS, linewidth=1.2)
             mark_cut(ax, low, high, heights, limits)
             ax.plot(ours, heights, "o", markersize=4, color=OURS, label=f"ours{seeds_in(frame)}")
-            say_base(ax, frame, delta.column.removeprefix("d_"), heights)
-            ax.set_xlabel(delta.label)
+            say_base(ax, frame, metric, heights)
+            ax.set_xlabel(delta.label.format("left" if metric == "ppl" else "right"))
             ax.grid(visible=False, axis="y")
         axes[0].set_yticks(heights, [row_label(line) for _, line in frame.iterrows()])
         axes[0].set_ylim(heights[-1] + 0.7, heights[0] - 0.7)  # the table's first row on top
@@ -91,23 +92,29 @@ def forest(frame: pd.DataFrame, title: str) -> Figure:
     return fig
 
 
-def mark_cut(ax: Axes, low: pd.Series, high: pd.Series, heights: list[float], limits: tuple[float, float]) -> None:
-    """Put an arrow head where an interval goes on beyond the axis."""
-    for ends, edge, marker in ((low < limits[0], limits[0], "<"), (high > limits[1], limits[1], ">")):
-        for y, beyond in zip(heights, ends, strict=True):
+def mark_cut(
+    ax: Axes,
+    low: pd.Series,
+    high: pd.Series,
+    at: Sequence[float] | range,
+    limits: tuple[float, float],
+    heads: tuple[str, str] = ("<", ">"),
+) -> None:
+    """Put an arrow head where an interval goes on beyond the axis: "<" and ">" across, "v" and "^" upright."""
+    for ends, edge, head in zip((low < limits[0], high > limits[1]), limits, heads, strict=True):
+        for place, beyond in zip(at, ends, strict=True):
             if beyond:
-                ax.plot(edge, y, marker, markersize=4, color=OURS, clip_on=False)
+                point = (edge, place) if head in "<>" else (place, edge)
+                ax.plot(*point, head, markersize=4, color=OURS, clip_on=False)
 
 
 def say_base(ax: Axes, frame: pd.DataFrame, column: str, heights: list[float]) -> None:
     """Write base's own numbers, to which all others are differences, on its line."""
     for y, row, ours, papers in zip(heights, frame["row"], frame[column], frame[f"paper_{column}"], strict=True):
         if row == "base":
-            known = "—" if math.isnan(ours) else f"{ours:.2f}"
+            known, printed = ("—" if math.isnan(value) else f"{value:.2f}" for value in (ours, papers))
             where: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "ha": "center", "va": "center"}
-            ax.text(
-                0.5, y, f"{known}, the paper's {papers:.2f}", **where, fontsize=7, bbox={"color": "white", "pad": 1}
-            )
+            ax.text(0.5, y, f"{known}, the paper's {printed}", **where, fontsize=7, bbox={"color": "white", "pad": 1})
 
 
 def around(values: list[float]) -> tuple[float, float]:
@@ -121,13 +128,15 @@ def row_label(line: pd.Series) -> str:
     """Name a row, and say what of it is not there."""
     if line["n"] == line["seeds"]:
         return str(line["row"])
-    state = re.split("[:;(]", str(line["state"]))[0].strip().replace("to run", "not run")
-    return f"{line['row']} ({line['n']}/{line['seeds']} seeds)" if line["n"] else f"{line['row']} ({state})"
+    why = ", ".join("not run" if name == "new" else name for name in line["states"].split())
+    return f"{line['row']} ({line['n']}/{line['seeds']} seeds)" if line["n"] else f"{line['row']} ({why})"
 
 
 def seeds_in(frame: pd.DataFrame) -> str:
     """Say what ours are: means with intervals, or single runs."""
-    return ", mean and 95 % interval over seeds" if frame["d_ppl_low"].notna().any() else ", no interval: single seeds"
+    return (
+        ", mean and 95 % interval over seeds" if frame["rel_ppl_low"].notna().any() else ", no interval: single seeds"
+    )
 
 
 def learning_curves(lines: pd.DataFrame, title: str) -> Figure:
@@ -217,18 +226,21 @@ def settings(frame: pd.DataFrame, title: str) -> Figure:
                 f"{v:g}" + ("\nnot run" if math.isnan(p) else "")
                 for v, p in rows[[name, "ppl"]].itertuples(index=False)
             ]
-            for ax, delta in zip(across, DELTAS, strict=True):
+            for ax, (metric, delta) in zip(across, DELTAS.items(), strict=True):
                 at = range(len(rows))  # evenly spaced: they are powers of two, mostly
                 ax.axhline(0, color=BASE, linewidth=0.8)
                 papers = rows[f"paper_{delta.column}"].where(rows["row"] != "base", 0.0)
                 ours = rows[delta.column].where((rows["row"] != "base") | rows["ppl"].isna(), 0.0)
                 ax.plot(at, papers, "D--", color=PAPER, fillstyle="none", markersize=4.5, label="the paper's")
-                ax.vlines(at, rows[f"{delta.column}_low"], rows[f"{delta.column}_high"], color=OURS, linewidth=1.2)
-                ax.set_ylim(*around([*ours, *papers]))
+                low, high = (rows[f"{delta.column}_{end}"] for end in ("low", "high"))
+                limits = around([*ours, *papers])
+                ax.vlines(at, low.clip(*limits), high.clip(*limits), color=OURS, linewidth=1.2)
+                mark_cut(ax, low, high, at, limits, ("v", "^"))
+                ax.set_ylim(*limits)
                 ax.plot(at, ours, "o-", color=OURS, markersize=4, label=f"ours{seeds_in(frame)}")
                 ax.set_xticks(list(at), ticks)
                 ax.set_xlabel(f"({block})  {name}, at this preset")
-                ax.set_ylabel(delta.label.partition(" to")[0])
+                ax.set_ylabel(delta.label.format("lower" if metric == "ppl" else "higher").replace(" (", "\n("))
         fig.suptitle(title, fontsize=9, fontweight="bold")
         if shown:
             fig.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=2)

@@ -80,7 +80,7 @@ def judgement(lines: Sequence[Mapping[str, Any]]) -> str:
     levels = ", ".join(f"{MARK * (i + 1)} below {level:g}" for i, level in enumerate(LEVELS))
     return (
         "±: half of the 95 % interval over seeds (Student's t). Marks: p of no difference to base (paired t-test over "
-        f"the seeds both have), corrected over all tests of this table (Holm): {levels}."
+        f"the seeds both have, of BLEU and of log PPL), corrected over all tests of this table (Holm): {levels}."
     )
 
 

@@ -3,6 +3,7 @@
 `python -m ablate.table table3 [--preset smoke] [--seeds 3] [--format md|tex|csv|html] [SETTING=VALUE …]`
 """
 
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from ablate import cells, footnote, record
-from ablate.ask import no_garbage, plan_of, reader
+from ablate.ask import plan_of, reader
 from ablate.cells import SETTINGS
 from ablate.config import diff
 from ablate.cost import states
@@ -22,12 +23,13 @@ from ablate.typeset import Grid, html_page, latex, markdown
 
 FORMATS = ("md", "tex", "csv", "html")
 METRICS = ("ppl", "bleu")
-WORDS = ("preset", "row", "block", "positions", "other", "state")
+WORDS = ("preset", "row", "block", "positions", "other", "state", "states")
 COLUMNS = [
     *("preset", "row", "block", *SETTINGS, "other", "params", "params_as_paper", "seeds", "n"),
     *(f"{metric}{part}" for metric in METRICS for part in ("", "_sd", "_low", "_high")),
     *(f"d_{metric}{part}" for metric in METRICS for part in ("", "_low", "_high", "_n", "_p", "_p_holm")),
-    *("paper_params_m", "paper_ppl", "paper_d_ppl", "paper_bleu", "paper_d_bleu", "state"),
+    *("rel_ppl", "rel_ppl_low", "rel_ppl_high"),
+    *("paper_params_m", "paper_ppl", "paper_d_ppl", "paper_rel_ppl", "paper_bleu", "paper_d_bleu", "state", "states"),
 ]
 
 Scores = dict[str, dict[str, dict[int, float]]]  # metric → row → seed → value
@@ -113,9 +115,11 @@ def build(plan: Plan) -> Table:
         A frame with preset, row, block; the settings at the preset's scale, and in `other` those that differ from
         base's besides; `params` of the trained module, `params_as_paper` by the paper's accounting; `seeds` planned and
         `n` finished. For ppl and bleu: the mean over seeds, its `_sd`, the 95 % interval from `_low` to `_high`; d_…,
-        the difference to base paired by seed, with its interval, `_n`, `_p` and Holm's `_p_holm`. The paper's
-        paper_params_m, paper_ppl, paper_bleu and differences paper_d_…; `state`, if a run is not finished. What is not
-        there is NaN; a row is never left out.
+        the difference to base paired by seed, with its interval, `_n`, `_p` and Holm's `_p_holm`; rel_ppl, the same of
+        PPL in per cent of base's, from the mean difference of logarithms, which is also what d_ppl_p tests: only
+        relative differences compare across presets. The paper's paper_params_m, paper_ppl, paper_bleu and differences
+        paper_d_…, paper_rel_ppl; `state`, in words, if a run is not finished; `states`, the names of its runs' states.
+        What is not there is NaN; a row is never left out.
 
     Raises:
         RecordError, MixedRecords: as `records_of`.
@@ -134,6 +138,7 @@ def build(plan: Plan) -> Table:
             **judged["bleu"][row],
             **papers(plan, row),
             "state": "" if all(one.state.name == "done" for one in runs) else states(runs),
+            "states": " ".join(dict.fromkeys(one.state.name for one in runs)),
         }
         for row, runs in plan.rows.items()
     ]
@@ -161,7 +166,24 @@ def compared(metric: str, values: Mapping[str, Mapping[int, float]]) -> dict[str
         if row != "base" and (delta := paired_difference(ours, values.get("base", {}))):
             own = {"": delta.mean, "_low": delta.low, "_high": delta.high, "_n": delta.n, "_p": delta.p}
             columns[row] |= {f"d_{metric}{part}": value for part, value in own.items()}
+            if metric == "ppl":
+                columns[row] |= relative(ours, values["base"])
     return columns
+
+
+def relative(ours: Mapping[int, float], base: Mapping[int, float]) -> dict[str, float | None]:
+    """Estimate a row's perplexity in per cent above base's, on the log scale, and the p of its test there.
+
+    Args:
+        ours: the row's perplexities by seed.
+        base: base's.
+    """
+    logs = [{seed: math.log(value) for seed, value in values.items()} for values in (ours, base)]
+    found = paired_difference(logs[0], logs[1])
+    assert found is not None, "the row has no seed that base has"
+    ends = {"": found.mean, "_low": found.low, "_high": found.high}
+    percent = {f"rel_ppl{part}": None if end is None else 100 * math.expm1(end) for part, end in ends.items()}
+    return {**percent, "d_ppl_p": found.p}
 
 
 def correct(plan: Plan, judged: Mapping[str, dict[str, dict[str, float | None]]]) -> None:
@@ -209,6 +231,8 @@ def papers(plan: Plan, row: str) -> dict[str, float | None]:
         ):
             # Decimals as printed: 5.29 - 4.92 is 0.37, not 0.3700000000000001.
             found[f"paper_d_{metric}"] = None if ours is None or bases is None else round(ours - bases, 2)
+        if printed.ppl_dev is not None and base.ppl_dev is not None:
+            found["paper_rel_ppl"] = 100 * (printed.ppl_dev / base.ppl_dev - 1)
     return found
 
 
@@ -242,8 +266,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = reader("table", "Print the table of a sweep from the records there are, beside the paper's.", FORMATS)
     arguments = parser.parse_intermixed_args(argv)
     try:
-        with no_garbage():
-            print(write(build(plan_of(arguments)), arguments.format))
+        print(write(build(plan_of(arguments)), arguments.format))
     except ValueError as err:
         print(f"error: {err}", file=sys.stderr)
         return 2

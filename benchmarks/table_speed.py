@@ -20,7 +20,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from records import finish
 
-from ablate.ask import no_garbage, plan_of, reader
+from ablate.ask import plan_of, reader
 from ablate.compose import session
 from ablate.plan import Plan, plan_from
 from ablate.table import build, write
@@ -61,11 +61,10 @@ def main() -> None:
         with session():
             synthesise(plan_from(["+sweep=table3", *settings], prepare=True, say=lambda text: None))
         print(f"{20 * seeds:,} records")
-        with no_garbage():  # as the command does
-            plan = timed("plan: compose 20 rows, read the records", lambda: plan_of(arguments))
-            table = timed("build: means, intervals, tests", lambda: build(plan))
-            for form in ("md", "tex", "csv", "html"):
-                timed(f"write: {form}", lambda form=form: write(table, form))
+        plan = timed("plan: compose 20 rows, read the records", lambda: plan_of(arguments))
+        table = timed("build: means, intervals, tests", lambda: build(plan))
+        for form in ("md", "tex", "csv", "html"):
+            timed(f"write: {form}", lambda form=form: write(table, form))
         command = [sys.executable, "-m", "ablate.table", "table3", *settings]
         quiet = subprocess.DEVNULL
         timed("python -m ablate.table, all in all", lambda: subprocess.run(command, check=True, stdout=quiet))

@@ -12,14 +12,14 @@ NAN = math.nan
 # Four rows in two blocks: A_h1's interval goes on beyond the axis, A_h4 has one seed of two, B_dk16 is not run.
 ROWS = pd.DataFrame(
     [
-        ("base", "base", 8, 4, 2, 2, "", 9.0, 21.5, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, 4.92, 25.8),
-        ("A_h1", "A", 1, 32, 2, 2, "", 11.0, 18.5, 2.0, -6.0, 10.0, -3.0, -4.0, -2.0, 0.37, -0.9, 5.29, 24.9),
-        ("A_h4", "A", 4, 8, 1, 2, "to run", 9.5, 20.5, 0.5, NAN, NAN, -1.0, NAN, NAN, 0.08, -0.3, 5.0, 25.5),
-        ("B_dk16", "B", 8, 1, 0, 2, "to run", NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, 0.24, -0.7, 5.16, 25.1),
+        ("base", "base", 8, 4, 2, 2, "done", 9.0, 21.5, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, 4.92, 25.8),
+        ("A_h1", "A", 1, 32, 2, 2, "done", 11.0, 18.5, 2.0, -6.0, 10.0, -3.0, -4.0, -2.0, 0.37, -0.9, 5.29, 24.9),
+        ("A_h4", "A", 4, 8, 1, 2, "done new", 9.5, 20.5, 0.5, NAN, NAN, -1.0, NAN, NAN, 0.08, -0.3, 5.0, 25.5),
+        ("B_dk16", "B", 8, 1, 0, 2, "new", NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, 0.24, -0.7, 5.16, 25.1),
     ],
     columns=[
-        *("row", "block", "h", "d_k", "n", "seeds", "state", "ppl", "bleu", "d_ppl", "d_ppl_low", "d_ppl_high"),
-        *("d_bleu", "d_bleu_low", "d_bleu_high", "paper_d_ppl", "paper_d_bleu", "paper_ppl", "paper_bleu"),
+        *("row", "block", "h", "d_k", "n", "seeds", "states", "ppl", "bleu", "rel_ppl", "rel_ppl_low", "rel_ppl_high"),
+        *("d_bleu", "d_bleu_low", "d_bleu_high", "paper_rel_ppl", "paper_d_bleu", "paper_ppl", "paper_bleu"),
     ],
 )
 
@@ -66,8 +66,8 @@ def test_the_forest_sets_ours_beside_the_papers(tmp_path):
         assert [x for x in drawn(ax, "ours").get_xdata() if not math.isnan(x)] == ours
         assert [x for x in drawn(ax, "the paper's").get_xdata() if not math.isnan(x)] == papers
     assert "9.00, the paper's 4.92" in texts(draw.forest(ROWS, ""))
-    assert "PPL" in ppl.get_xlabel() and "per subword" in ppl.get_xlabel()
-    assert "BLEU" in bleu.get_xlabel() and "points" in bleu.get_xlabel()
+    assert "PPL" in ppl.get_xlabel() and "%, per subword; left is better" in ppl.get_xlabel()
+    assert "BLEU" in bleu.get_xlabel() and "points; right is better" in bleu.get_xlabel()
 
 
 def test_an_interval_beyond_the_axis_ends_in_an_arrow_head_and_hides_nothing():
@@ -77,6 +77,21 @@ def test_an_interval_beyond_the_axis_ends_in_an_arrow_head_and_hides_nothing():
     heads = {line.get_marker(): list(line.get_xdata()) for line in ppl.lines if line.get_marker() in ("<", ">")}
     assert heads == {"<": [-0.5], ">": [2.5]}
     assert not any(len(line.get_xdata()) for line in bleu.lines if line.get_marker() in (">",))
+
+
+def test_upright_intervals_beyond_the_axis_end_in_arrow_heads_too():
+    ppl = draw.settings(ROWS, "").axes[0]
+    assert ppl.get_ylim() == (-0.5, 2.5)
+    heads = {
+        line.get_marker(): (line.get_xdata()[0], line.get_ydata()[0])
+        for line in ppl.lines
+        if line.get_marker() in ("v", "^")
+    }
+    assert heads == {"v": (0, -0.5), "^": (0, 2.5)}  # A_h1 stands first on the axis of h
+
+
+def test_a_base_without_printed_numbers_says_so():
+    assert "9.00, the paper's —" in texts(draw.forest(ROWS.assign(paper_ppl=NAN, paper_bleu=NAN), ""))
 
 
 def test_single_seeds_are_said_to_have_no_interval():

@@ -28,9 +28,14 @@ def test_the_command_writes_each_figure_in_each_format_and_the_same_again(workpl
         assert data == (workplace / "two" / name).read_bytes()
 
 
-def test_without_records_every_row_is_there_and_marked(workplace, capsys):
+def test_without_records_every_row_is_there_and_marked(workplace, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(figures, "save", lambda figure, path: drawn.update({path.stem: figure}))
     assert figures.main(["row_B", "preset=smoke", "seeds=3"]) == 0
-    assert (workplace / "figures" / "forest.svg").exists()
+    labels = [tick.get_text() for tick in drawn["forest"].axes[0].get_yticklabels()]
+    assert labels == ["base (not run)", "B_dk16 (not run)", "B_dk32 (not run)"]
+    curves = drawn["curves"].axes[0].get_legend_handles_labels()[1]
+    assert curves == ["base (not run)", "B_dk16 (not run)", "B_dk32 (not run)"]
 
 
 @pytest.mark.parametrize(

@@ -67,11 +67,29 @@ def test_p_values_are_corrected_over_the_table(own_folder):
         finish(asked.rows[row][0], first, 20.0)
         finish(asked.rows[row][1], second, 20.0)
     frame = build(planned("+sweep=row_B", "seeds=2")).frame.set_index("row")
-    # One degree of freedom: p = 1 - 2/π · atan t; t is 1 / 0.1 and 1 / 0.5.
-    p = [1 - 2 / math.pi * math.atan(t) for t in (10, 2)]
+    # One degree of freedom: p = 1 - 2/π · atan t, and of two differences a, b t is (a + b) / |a - b|; here of logs.
+    logs = [(math.log(a / 9), math.log(b / 9)) for a, b in ((9.9, 10.1), (9.5, 10.5))]
+    p = [1 - 2 / math.pi * math.atan((a + b) / abs(a - b)) for a, b in logs]
     assert frame["d_ppl_p"][1:].tolist() == pytest.approx(p)
     assert frame["d_ppl_p_holm"][1:].tolist() == pytest.approx([4 * p[0], 3 * p[1]])  # four tests, two of BLEU with p 1
     assert frame["d_bleu_p_holm"][1:].tolist() == [1.0, 1.0]
+
+
+def test_a_perplexity_is_also_given_in_per_cent_of_bases_the_papers_too(own_folder):
+    asked = planned("+sweep=row_B", "seeds=2")
+    for row, first, second in (("base", 10.0, 20.0), ("B_dk16", 20.0, 40.0), ("B_dk32", 12.0, 30.0)):
+        finish(asked.rows[row][0], first, 20.0)
+        finish(asked.rows[row][1], second, 20.0)
+    frame = build(planned("+sweep=row_B", "seeds=2")).frame.set_index("row")
+    # Twice base's; and 1.2 and 1.5 times: the geometric mean is √1.8.
+    assert frame["rel_ppl"].tolist()[1:] == pytest.approx([100.0, 100 * (math.sqrt(1.8) - 1)])
+    assert frame.loc["B_dk16", ["rel_ppl_low", "rel_ppl_high"]].tolist() == pytest.approx([100.0, 100.0])
+    # t(1) = 12.7062 at 97.5 %; half the interval of two values is t · |a - b| / 2.
+    half = math.exp(12.7062 * math.log(1.5 / 1.2) / 2)
+    ends = [100 * (math.sqrt(1.8) * factor - 1) for factor in (1 / half, half)]
+    assert frame.loc["B_dk32", ["rel_ppl_low", "rel_ppl_high"]].tolist() == pytest.approx(ends, rel=1e-4)
+    assert frame["paper_rel_ppl"].tolist()[1:] == pytest.approx([100 * (5.16 / 4.92 - 1), 100 * (5.01 / 4.92 - 1)])
+    assert math.isnan(frame.loc["base", "rel_ppl"])
 
 
 def test_rows_that_share_their_runs_are_one_test_and_base_again_is_none(own_folder):  # P9
@@ -86,7 +104,8 @@ def test_rows_that_share_their_runs_are_one_test_and_base_again_is_none(own_fold
             finish(asked.rows[row][0], first, 20.0)
             finish(asked.rows[row][1], second, 20.0)
         frame = build(plan_from(["preset=smoke", "+sweep=s", "seeds=2"], True, lambda text: None)).frame
-    p = 1 - 2 / math.pi * math.atan(10)  # as above; C_N8's two tests, of PPL and of BLEU, are all there are
+    a, b = math.log(9.9 / 9), math.log(10.1 / 9)
+    p = 1 - 2 / math.pi * math.atan((a + b) / (b - a))  # C_N8's two tests, of PPL and of BLEU, are all
     assert frame["d_ppl_p_holm"][2:].tolist() == pytest.approx([2 * p, 2 * p])
     assert math.isnan(frame["d_ppl_p_holm"][1])
 
@@ -106,9 +125,10 @@ def test_the_text_shows_dashes_for_a_missing_row_and_blanks_where_a_setting_is_b
     assert header.index("row") == 0
     assert "preset smoke" in text.splitlines()[0]
     assert (base["d_k"], dk16["d_k"], dk32["d_k"]) == ("4", "1", "2")  # a sixteenth of 64, 16 and 32
-    # Two values 1 apart: half of the interval is t(1) · sd / √2 = 12.7062 · 0.5. Differences without spread: p = 0.
+    # Two values 1 apart: half of the interval is t(1) · sd / √2 = 12.7062 · 0.5. BLEU's differences have no
+    # spread: p = 0. Those of log PPL are ln 10/9 and ln 11/10, t is 19.97 and p 1 - 2/π · atan t = 0.032.
     assert (dk16["PPL"], dk16["BLEU"], dk16["n"]) == ("10.50 ± 6.35", "19.5 ± 6.4", "2/3")
-    assert (dk16["Δ PPL"], dk16["Δ BLEU"]) == ("+1.00 ± 0.00 ∗∗∗", "−2.0 ± 0.0 ∗∗∗")
+    assert (dk16["Δ PPL"], dk16["Δ BLEU"]) == ("+1.00 ± 0.00 ∗", "−2.0 ± 0.0 ∗∗∗")
     assert [dk32[name] for name in ("PPL", "Δ PPL", "BLEU", "Δ BLEU", "n")] == ["—", "—", "—", "—", "0/3"]
     assert dk32[""] == "to run"
     assert (dk32["paper PPL"], dk32["paper BLEU"]) == ("5.01", "25.4")
