@@ -48,8 +48,8 @@ RATE = Quantity("learning_rate", "learning rate")
 SPEED = Quantity("src_tgt_tokens_per_s", "throughput (subwords/s)")
 # Perplexities are drawn in per cent of base's: the paper's 4.92 and a small model's 15 share no other scale.
 DELTAS = {
-    "ppl": Quantity("rel_ppl", "Δ PPL to base (%, per subword; {} is better)"),
-    "bleu": Quantity("d_bleu", "Δ BLEU to base (points; {} is better)"),
+    "ppl": Quantity("rel_ppl", "Δ PPL to base (%)"),
+    "bleu": Quantity("d_bleu", "Δ BLEU to base (points)"),
 }
 # Which setting a block of Table 3 varies.
 VARIED = {"A": ["h"], "B": ["d_k"], "C": ["N", "d_model", "d_ff"], "D": ["P_drop", "ε_ls"]}
@@ -81,7 +81,7 @@ def forest(frame: pd.DataFrame, title: str) -> Figure:
             mark_cut(ax, low, high, heights, limits)
             ax.plot(ours, heights, "o", markersize=4, color=OURS, label=f"ours{seeds_in(frame)}")
             say_base(ax, frame, metric, heights)
-            ax.set_xlabel(delta.label.format("left" if metric == "ppl" else "right"))
+            ax.set_xlabel(f"{delta.label}; {'left' if metric == 'ppl' else 'right'} is better")
             ax.grid(visible=False, axis="y")
         axes[0].set_yticks(heights, [row_label(line) for _, line in frame.iterrows()])
         axes[0].set_ylim(heights[-1] + 0.7, heights[0] - 0.7)  # the table's first row on top
@@ -226,7 +226,7 @@ def settings(frame: pd.DataFrame, title: str) -> Figure:
                 f"{v:g}" + ("\nnot run" if math.isnan(p) else "")
                 for v, p in rows[[name, "ppl"]].itertuples(index=False)
             ]
-            for ax, (metric, delta) in zip(across, DELTAS.items(), strict=True):
+            for ax, delta in zip(across, DELTAS.values(), strict=True):
                 at = range(len(rows))  # evenly spaced: they are powers of two, mostly
                 ax.axhline(0, color=BASE, linewidth=0.8)
                 papers = rows[f"paper_{delta.column}"].where(rows["row"] != "base", 0.0)
@@ -240,7 +240,7 @@ def settings(frame: pd.DataFrame, title: str) -> Figure:
                 ax.plot(at, ours, "o-", color=OURS, markersize=4, label=f"ours{seeds_in(frame)}")
                 ax.set_xticks(list(at), ticks)
                 ax.set_xlabel(f"({block})  {name}, at this preset")
-                ax.set_ylabel(delta.label.format("lower" if metric == "ppl" else "higher").replace(" (", "\n("))
+                ax.set_ylabel(delta.label)
         fig.suptitle(title, fontsize=9, fontweight="bold")
         if shown:
             fig.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=2)

@@ -166,7 +166,7 @@ body { color: var(--ink); background: var(--paper); font: 15px/1.5 system-ui, sa
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding-bottom: 0.5rem; }
-th, td { padding: 0.15rem 0.6rem; text-align: right; white-space: nowrap; }
+th, td { padding: 0.15rem 0.45rem; text-align: right; white-space: nowrap; }
 th { font-weight: 600; }
 .text { text-align: left; }
 .group { text-align: center; border-bottom: 1px solid var(--rule); }

@@ -66,8 +66,8 @@ def test_the_forest_sets_ours_beside_the_papers(tmp_path):
         assert [x for x in drawn(ax, "ours").get_xdata() if not math.isnan(x)] == ours
         assert [x for x in drawn(ax, "the paper's").get_xdata() if not math.isnan(x)] == papers
     assert "9.00, the paper's 4.92" in texts(draw.forest(ROWS, ""))
-    assert "PPL" in ppl.get_xlabel() and "%, per subword; left is better" in ppl.get_xlabel()
-    assert "BLEU" in bleu.get_xlabel() and "points; right is better" in bleu.get_xlabel()
+    assert "PPL" in ppl.get_xlabel() and "(%); left is better" in ppl.get_xlabel()
+    assert "BLEU" in bleu.get_xlabel() and "(points); right is better" in bleu.get_xlabel()
 
 
 def test_an_interval_beyond_the_axis_ends_in_an_arrow_head_and_hides_nothing():
