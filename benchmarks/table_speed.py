@@ -1,7 +1,7 @@
 """How long the table takes with many records: `python benchmarks/table_speed.py [--seeds 500]`.
 
 Writes synthetic records of all twenty rows of Table 3, preset smoke, and times planning, collecting and writing in this
-process, then the whole command in one of its own.
+process, then the whole command in one of its own; and planning 1,000 runs of which none is done.
 """
 
 import argparse
@@ -68,6 +68,12 @@ def main() -> None:
         command = [sys.executable, "-m", "ablate.table", "table3", *settings]
         quiet = subprocess.DEVNULL
         timed("python -m ablate.table, all in all", lambda: subprocess.run(command, check=True, stdout=quiet))
+        new = ["+sweep=table3", "preset=smoke", "seeds=50", f"runs_dir={folder}/none"]
+        print("1,000 runs, none done")
+        with session():
+            timed("plan: compose 20 rows, look for the runs", lambda: plan_from(new, prepare=False))
+        command = [sys.executable, "-m", "ablate.run", *new, "plan_only=true"]
+        timed("python -m ablate.run … plan_only=true", lambda: subprocess.run(command, check=True, stdout=quiet))
 
 
 if __name__ == "__main__":
