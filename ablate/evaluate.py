@@ -15,6 +15,7 @@ from ablate.data.corpus import Corpus
 from ablate.data.packed import Packed
 from ablate.decode import translate_all
 from ablate.loss import smoothed_loss
+from ablate.model.inference import Decoder
 from ablate.model.transformer import Transformer
 
 
@@ -93,7 +94,7 @@ def evaluate(
     packed, subwords = corpus.split(split), corpus.subwords
     measured = measured or perplexity(model, packed, batch_tokens, device)
     sources = [packed.src(i) for i in range(len(packed))]
-    found = translate_all(model, sources, decode, device, on_progress=on_progress, should_stop=should_stop)
+    found = translate_all(Decoder(model), sources, decode, device, on_progress=on_progress, should_stop=should_stop)
     hypotheses = [clean(subwords.decode(hypothesis.ids)) for hypothesis in found]
     scores = score(hypotheses, corpus.text(split, "tgt"))
     text = "".join(f"{hypothesis}\n" for hypothesis in hypotheses)

@@ -14,6 +14,7 @@ from ablate.data.subword import EOS
 from ablate.decode import translate_all
 from ablate.device import resolve_device
 from ablate.evaluate import clean
+from ablate.model.inference import Decoder
 from ablate.model.transformer import Transformer
 from ablate.rundir import RunDir, read_json
 
@@ -71,7 +72,7 @@ def translate(
 
     translations = [""] * len(lines)
     for i, hypothesis in zip(
-        wanted, translate_all(model, sources, cfg.decode, cfg.device, on_progress=progress), strict=True
+        wanted, translate_all(Decoder(model), sources, cfg.decode, cfg.device, on_progress=progress), strict=True
     ):
         translations[i] = clean(subwords.decode(hypothesis.ids))
     return translations

@@ -39,9 +39,10 @@ def ours(shape: Shape, src: Sentences, threads: int) -> Translate:
     """Translate as evaluation does."""
     from ablate.data.subword import EOS
     from ablate.decode import translate_all
+    from ablate.model.inference import Decoder
     from ablate.model.transformer import Transformer
 
-    class Forced(Transformer):
+    class Forced(Decoder):
         """Ends every translation with its 24th subword and not before."""
 
         def step(self, state, ids):
@@ -54,7 +55,7 @@ def ours(shape: Shape, src: Sentences, threads: int) -> Translate:
             return logits
 
     cfg = our_config(shape, f"decode.beam_size={BEAM}", f"decode.length_penalty={ALPHA}")
-    model = Forced(cfg.model, shape.vocab_size).eval()
+    model = Forced(Transformer(cfg.model, shape.vocab_size).eval())
     ended = [torch.tensor([*words, EOS]).numpy() for words in src]
     return lambda: [len(found.ids) + 1 for found in translate_all(model, ended, cfg.decode, "cpu")]
 

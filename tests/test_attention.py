@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ablate.config import ModelConfig
-from ablate.model.attention import CACHE_BLOCK, HIDDEN, Cache, CrossAttention, SelfAttention, attend
+from ablate.model.attention import HIDDEN, CrossAttention, SelfAttention, attend
 
 SMALL = ModelConfig(
     num_layers=1,
@@ -196,32 +196,6 @@ def test_unfused_fans_are_those_of_each_matrix():
     query, key, value = SelfAttention(model).qkv.weight.split([100, 100, 1200])
     for weight, bound in ((query, 0.1225), (key, 0.1225), (value, 0.0632)):  # √(6/400), √(6/1500)
         assert weight.abs().max().item() == pytest.approx(bound, rel=2e-3)
-
-
-def test_decoding_step_by_step_equals_causal_attention():
-    torch.manual_seed(0)
-    length = 2 * CACHE_BLOCK + 3  # the buffers grow twice
-    attention, cache, x = SelfAttention(SMALL), Cache(), torch.randn(2, length, 12)
-    steps = [attention.step(x[:, t : t + 1], cache) for t in range(length)]
-    torch.testing.assert_close(torch.cat(steps, dim=1), attention(x, causal=True))
-
-
-@torch.no_grad()
-def test_selected_rows_continue_as_what_they_were():
-    torch.manual_seed(0)
-    attention, cache, x = SelfAttention(SMALL), Cache(), torch.randn(4, 3, 12)
-    history = x
-    for rows in ([0, 0, 3, 1], [2, 1], [1]):  # reorders, repeats, shrinks
-        for t in range(3):
-            attention.step(x[: len(history), t : t + 1], cache)
-        if history is not x:
-            history = torch.cat([history, x[: len(history)]], dim=1)
-        chosen = torch.tensor(rows)
-        cache.select(chosen)
-        history = history[chosen]
-    last = torch.randn(1, 1, 12)
-    full = attention(torch.cat([history, last], dim=1), causal=True)
-    torch.testing.assert_close(attention.step(last, cache), full[:, -1:])
 
 
 def test_beams_attend_as_positions_of_their_sentence():

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from ablate.config import DecodeConfig, ModelConfig
-from ablate.decode import Stopped, beam_search, penalty, translate_all
+from ablate.decode import BLOCK, Stopped, beam_search, largest, penalty, translate_all
 from ablate.loss import smoothed_loss
 from ablate.model.embedding import PositionError
+from ablate.model.inference import Decoder
 from ablate.model.transformer import Transformer
 
 PAD, EOS, A, B = 0, 1, 2, 3
@@ -132,7 +133,7 @@ def test_the_penalty_is_that_of_wu_et_al():
 
 
 def test_beam_of_1_is_greedy(trained: Transformer):  # D1
-    found = beam_search(trained, SRC, 1, 0.0, 6)
+    found = beam_search(Decoder(trained), SRC, 1, 0.0, 6)
     for row, hypothesis in zip(SRC, found, strict=True):
         source = row[row != PAD][None]
         ids: list[int] = []
@@ -179,6 +180,68 @@ def test_a_wide_beam_finds_the_best_of_all(seed: int, alpha: float, max_extra: i
     assert scores[tuple(found.ids)] == pytest.approx(found.score, abs=1e-4)
 
 
+@torch.no_grad()
+def plain_search(model: Transformer, source: Tensor, k: int, alpha: float, limit: int) -> tuple[float, list[int]]:
+    """Search as the definition has it, every prefix read from its beginning; gives score and ids."""
+    live, best = [(0.0, [])], (-math.inf, [])
+    for length in range(1, limit + 1):
+        extensions = []
+        for log_prob, ids in live:
+            log_probs = model.logits(model(source, torch.tensor([[*ids, EOS]])))[0, -1].log_softmax(-1)
+            extensions += [(log_prob + log_probs[i].item(), [*ids, i]) for i in range(1, len(log_probs))]  # no padding
+        extensions.sort(reverse=True)
+        ended = [(log_prob / penalty(length, alpha), ids[:-1]) for log_prob, ids in extensions[:k] if ids[-1] == EOS]
+        best = max([best, *ended])
+        live = [extension for extension in extensions if extension[1][-1] != EOS][:k]
+        if best[0] >= live[0][0] / penalty(limit, alpha):
+            return best
+    return best if best[0] > -math.inf else (live[0][0] / penalty(limit, alpha), live[0][1])
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 10_000),
+    lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    k=st.integers(1, 5),
+    alpha=st.sampled_from([0.0, 0.6, 1.0]),
+    sharpness=st.sampled_from([0.3, 1.0, 3.0]),
+)
+def test_the_search_finds_what_the_plain_search_finds(
+    seed: int, lengths: list[int], k: int, alpha: float, sharpness: float
+):
+    model = model_of()
+    with torch.no_grad():
+        generator = torch.Generator().manual_seed(seed)
+        model.embedding.weight.normal_(std=sharpness * 12**-0.5, generator=generator)
+    src = torch.randint(2, 11, (len(lengths), max(lengths)), generator=generator)
+    for row, length in zip(src, lengths, strict=True):
+        row[length - 1] = EOS
+        row[length:] = PAD
+    for row, length, found in zip(src, lengths, beam_search(Decoder(model), src, k, alpha, 20), strict=True):
+        score, ids = plain_search(model, row[None, :length], k, alpha, length + 20)
+        assert found.ids == ids
+        assert found.score == pytest.approx(score, abs=1e-4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    num_rows=st.integers(1, 3),
+    width=st.integers(1, 20 * BLOCK),
+    count=st.integers(1, 9),
+    num_values=st.sampled_from([3, 1000]),
+    seed=st.integers(0, 1000),
+)
+def test_the_largest_values_are_found_in_whatever_block_they_are(num_rows, width, count, num_values, seed):
+    x = torch.randint(num_values, (num_rows, width), generator=torch.Generator().manual_seed(seed)).float()
+    x[:, 0] = -torch.inf
+    values, columns = largest(x, count)
+    for row, found, where in zip(x, values, columns, strict=True):
+        expected = sorted(row.tolist(), reverse=True)[:count]
+        assert found.tolist() == expected + [-math.inf] * (count - len(expected))
+        assert row[where[: len(expected)]].tolist() == expected
+        assert len(set(where[: len(expected)].tolist())) == len(expected)
+
+
 def test_padding_is_never_produced():
     (found,) = beam_search(Table(lambda source, prefix: [0.9, 0.04, 0.03, 0.03]), src_of(3), 2, 0.6, 4)
     assert PAD not in found.ids
@@ -186,7 +249,7 @@ def test_padding_is_never_produced():
     with torch.no_grad():
         model.embedding.weight[PAD] = 10 * model.embedding.weight[A]
     src = torch.tensor([[3, 4, EOS], [7, EOS, PAD]])
-    assert all(PAD not in hypothesis.ids for hypothesis in beam_search(model, src, 3, 0.6, 5))
+    assert all(PAD not in hypothesis.ids for hypothesis in beam_search(Decoder(model), src, 3, 0.6, 5))
 
 
 def test_a_search_that_never_ends_returns_its_best_live_hypothesis_at_its_own_limit():
@@ -221,7 +284,7 @@ def test_sentences_that_are_done_leave_the_batch():
     src = torch.tensor([[A, A, B, A, EOS], [B, EOS, PAD, PAD, PAD], [B, A, EOS, PAD, PAD]])
     found = beam_search(table, src, 2, 0.0, 0)
     assert [hypothesis.ids for hypothesis in found] == [[A, A, B, A], [B], [B, A]]
-    assert table.num_rows == [6, 6, 4, 2, 2]
+    assert table.num_rows == [3, 6, 4, 2, 2]  # one row per sentence at first
 
 
 def test_ties_are_broken_the_same_way_each_time():
@@ -232,15 +295,15 @@ def test_ties_are_broken_the_same_way_each_time():
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_the_rest_of_the_batch_does_not_matter(trained: Transformer, beam_size: int):
-    together = beam_search(trained, SRC, beam_size, 0.6, 6)
+    together = beam_search(Decoder(trained), SRC, beam_size, 0.6, 6)
     for row, hypothesis in zip(SRC, together, strict=True):
-        (alone,) = beam_search(trained, row[row != PAD][None], beam_size, 0.6, 6)
+        (alone,) = beam_search(Decoder(trained), row[row != PAD][None], beam_size, 0.6, 6)
         assert alone.ids == hypothesis.ids
         assert alone.score == pytest.approx(hypothesis.score, rel=1e-4)
 
 
 def test_the_score_is_that_of_the_returned_ids(trained: Transformer):
-    for row, found in zip(SRC, beam_search(trained, SRC, 4, 0.6, 20), strict=True):
+    for row, found in zip(SRC, beam_search(Decoder(trained), SRC, 4, 0.6, 20), strict=True):
         assert 0 < len(found.ids) < 10
         tgt = torch.tensor([[*found.ids, EOS]])
         with torch.no_grad():
@@ -252,15 +315,15 @@ def test_the_score_is_that_of_the_returned_ids(trained: Transformer):
 def test_learned_positions_that_are_too_few_stop_before_the_first_step(monkeypatch: pytest.MonkeyPatch):  # M4
     model = model_of(positional="learned")  # 8 positions
     src = torch.tensor([[3, 4, EOS]])
-    beam_search(model, src, 2, 0.6, 5)
-    monkeypatch.setattr(Transformer, "start", lambda *args: pytest.fail("decoding has started"))
+    beam_search(Decoder(model), src, 2, 0.6, 5)
+    monkeypatch.setattr(Decoder, "start", lambda *args: pytest.fail("decoding has started"))
     with pytest.raises(PositionError, match=r"model.max_positions=8.* 9 subwords"):
-        beam_search(model, src, 2, 0.6, 6)
+        beam_search(Decoder(model), src, 2, 0.6, 6)
 
 
 def test_a_model_in_training_mode_is_refused():
     with pytest.raises(ValueError, match="training"):
-        beam_search(model_of().train(), torch.tensor([[3, EOS]]), 2, 0.6, 3)
+        beam_search(Decoder(model_of().train()), torch.tensor([[3, EOS]]), 2, 0.6, 3)
 
 
 def copies_exactly(source, prefix):
@@ -310,6 +373,6 @@ def test_a_sentence_of_5000_subwords_is_translated_by_itself():  # T7
     sentences = [np.array([*[3] * (n - 1), EOS]) for n in (4, 5000, 7)]
     progress: list[tuple[int, int]] = []
     decode = decode_config(batch_sentences=64, max_extra=0)
-    found = translate_all(model, sentences, decode, "cpu", lambda done, total: progress.append((done, total)))
+    found = translate_all(Decoder(model), sentences, decode, "cpu", lambda done, total: progress.append((done, total)))
     assert [hypothesis.ids for hypothesis in found] == [[], [], []]
     assert progress == [(1, 3), (3, 3)]

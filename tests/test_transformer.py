@@ -193,31 +193,6 @@ def test_every_variant_trains_all_its_parameters(changes: dict):
         assert parameter.grad.abs().max() > 1e-6, name
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("changes", [{}, {"decoder_start": "eos"}, {"positional": "learned"}])
-def test_decoding_step_by_step_equals_the_whole(changes: dict):
-    model = make(**changes)
-    tgt = torch.randint(2, VOCAB_SIZE, (2, 37), generator=torch.Generator().manual_seed(0))
-    whole = model.logits(model(SRC, tgt))
-    state = model.start(SRC)
-    for t in range(37):
-        ids = tgt[:, t - 1] if t > 0 else torch.full((2,), model.first_id)
-        torch.testing.assert_close(model.step(state, ids), whole[:, t], rtol=1e-4, atol=1e-5)
-
-
-@torch.no_grad()
-def test_beams_and_sentences_can_be_reordered_and_dropped():
-    model = make()
-    state = model.start(SRC)
-    model.step(state, torch.tensor([0, 0, 0, 0, 0, 0]))  # three beams each
-    model.step(state, torch.tensor([2, 3, 4, 5, 6, 7]))
-    state.select(torch.tensor([5, 3, 5]), sentences=torch.tensor([1]))  # only the second sentence goes on
-    last = model.step(state, torch.tensor([8, 9, 10]))
-    prefixes = torch.tensor([[7, 8, EOS], [5, 9, EOS], [7, 10, EOS]])
-    expected = model.logits(model(SRC[1:].expand(3, -1), prefixes))[:, 2]
-    torch.testing.assert_close(last, expected, rtol=1e-4, atol=1e-5)
-
-
 def test_the_seed_decides_the_initial_parameters():
     first, second = make().state_dict(), make().state_dict()
     assert all(torch.equal(first[name], second[name]) for name in first)

@@ -1,13 +1,13 @@
-"""Multi-head attention (section 3.2) with free d_k and d_v, fused projections, and a cache for decoding.
+"""Multi-head attention (section 3.2) with free d_k and d_v, and fused projections.
 
-Axes: B batch, S source length, T target length, h heads, N rows being decoded (sentences × beam).
+Axes: B batch, S source length, T target length, h heads.
 """
 
 import math
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
@@ -16,14 +16,12 @@ from ablate.config import ModelConfig
 # instead of NaN; large enough that exp() of it is exactly 0 beside any other key, in bfloat16 too.
 HIDDEN = -1e9
 
-CACHE_BLOCK = 16  # positions by which a cache grows
-
 
 def attend(
     query: Float[Tensor, "B h T d_k"],
     key: Float[Tensor, "B h S d_k"],
     value: Float[Tensor, "B h S d_v"],
-    mask: Float[Tensor, "B 1 1 S"] | None = None,
+    mask: Float[Tensor, "B 1 #T S"] | None = None,
     causal: bool = False,
 ) -> Float[Tensor, "B T h*d_v"]:
     """Compute softmax(Q Kᵀ / √d_k) V of every head (equation 1) and lay the heads side by side.
@@ -38,9 +36,9 @@ def attend(
     if query.device.type == "cpu":  # at these sizes 1.6 times as fast as torch's fused kernel for CPUs
         scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-1, -2)  # (B, h, T, S)
         if mask is not None:
-            scores = scores + mask
+            scores += mask
         if causal:
-            scores = scores + torch.full(scores.shape[-2:], HIDDEN, dtype=scores.dtype).triu(1)
+            scores += torch.full(scores.shape[-2:], HIDDEN, dtype=scores.dtype).triu(1)
         heads = scores.softmax(-1) @ value
     else:
         if mask is not None and causal:
@@ -63,57 +61,6 @@ def xavier_uniform(weight: Float[Tensor, "rows d_in"], parts: list[int]) -> None
     """
     for part in torch.split(weight, parts):
         nn.init.xavier_uniform_(part)
-
-
-class Rows:
-    """One vector per row, head and decoded position, in a buffer that grows by blocks.
-
-    Reordering copies between two buffers in turn: fresh memory each time costs more than the copy itself.
-    """
-
-    def __init__(self) -> None:
-        self.length = 0
-        self.buffer: Tensor | None = None  # (N, h, capacity, d)
-        self.spare: Tensor | None = None
-
-    def append(self, x: Float[Tensor, "N h 1 d"]) -> Float[Tensor, "N h length d"]:
-        """Store one more position and give all of them."""
-        if self.buffer is None or self.length == self.buffer.shape[2]:
-            num_rows, num_heads, _, width = x.shape
-            grown = x.new_empty(num_rows, num_heads, self.length + CACHE_BLOCK, width)
-            if self.buffer is not None:
-                grown[:, :, : self.length] = self.buffer
-            self.buffer, self.spare = grown, torch.empty_like(grown)
-        self.buffer[:, :, self.length] = x[:, :, 0]
-        self.length += 1
-        return self.buffer[:, :, : self.length]
-
-    def select(self, rows: Int[Tensor, "N_new"]) -> None:
-        """Let row i continue what row `rows[i]` was; rows not named are dropped."""
-        if self.buffer is None or self.spare is None:
-            return
-        if len(rows) > len(self.spare):
-            self.spare = self.buffer.new_empty(len(rows), *self.buffer.shape[1:])
-        chosen = torch.index_select(self.buffer, 0, rows, out=self.spare[: len(rows)])
-        self.buffer, self.spare = chosen, self.buffer
-
-
-class Cache:
-    """Keys and values of one self-attention for the positions decoded so far."""
-
-    def __init__(self) -> None:
-        self.keys, self.values = Rows(), Rows()
-
-    def append(
-        self, key: Float[Tensor, "N h 1 d_k"], value: Float[Tensor, "N h 1 d_v"]
-    ) -> tuple[Float[Tensor, "N h t d_k"], Float[Tensor, "N h t d_v"]]:
-        """Store one more position and give all of them."""
-        return self.keys.append(key), self.values.append(value)
-
-    def select(self, rows: Int[Tensor, "N_new"]) -> None:
-        """Let row i continue what row `rows[i]` was; rows not named are dropped."""
-        self.keys.select(rows)
-        self.values.select(rows)
 
 
 class SelfAttention(nn.Module):
@@ -139,12 +86,6 @@ class SelfAttention(nn.Module):
     ) -> Float[Tensor, "B T d_model"]:
         """Attend to all positions (encoder, with a mask over padding) or, if `causal`, to the earlier ones."""
         attended: Tensor = self.out(attend(*self.project(x), mask, causal))
-        return attended
-
-    def step(self, x: Float[Tensor, "N 1 d_model"], cache: Cache) -> Float[Tensor, "N 1 d_model"]:
-        """Attend from the next position to all so far, after adding its key and value to the cache."""
-        query, key, value = self.project(x)
-        attended: Tensor = self.out(attend(query, *cache.append(key, value)))
         return attended
 
 

@@ -1,9 +1,8 @@
 """The Transformer of the paper: post-LN encoder and decoder, three-way tied embedding.
 
-Axes: B batch, S source length, T target length, h heads, V vocabulary, N rows being decoded (sentences × beam).
+Axes: B batch, S source length, T target length, h heads, V vocabulary.
 """
 
-from dataclasses import dataclass
 from typing import cast
 
 import torch.nn.functional as F
@@ -11,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
-from ablate.model.attention import HIDDEN, Cache, CrossAttention, SelfAttention
+from ablate.model.attention import HIDDEN, CrossAttention, SelfAttention
 from ablate.model.embedding import Embedding, Positions, dropout
 
 LAYER_NORM_EPS = 1e-6  # of the authors' program
@@ -85,43 +84,6 @@ class DecoderLayer(nn.Module):
         x = self.cross_attention_norm(x, self.cross_attention(x, *self.cross_attention.project(memory), mask))
         x = self.feed_forward_norm(x, self.feed_forward(x))
         return x
-
-    def step(
-        self, x: Float[Tensor, "N 1 d_model"], layer: "LayerState", mask: Float[Tensor, "B 1 1 S"] | None
-    ) -> Float[Tensor, "N 1 d_model"]:
-        """Decode the next position; the beams of a sentence share its memory as if they were its positions."""
-        x = self.attention_norm(x, self.attention.step(x, layer.cache))
-        beams = x.view(layer.key.shape[0], -1, x.shape[-1])  # (B, N / B, d_model)
-        x = self.cross_attention_norm(x, self.cross_attention(beams, layer.key, layer.value, mask).view_as(x))
-        x = self.feed_forward_norm(x, self.feed_forward(x))
-        return x
-
-
-@dataclass
-class LayerState:
-    """What one decoder layer keeps between steps."""
-
-    cache: Cache  # of the self-attention; one row per beam
-    key: Tensor  # (B, h, S, d_k) of the memory; one row per sentence
-    value: Tensor  # (B, h, S, d_v)
-
-
-@dataclass
-class DecoderState:
-    """What the decoder keeps between steps: N rows, N / B of them for each of B sentences, sentence by sentence."""
-
-    layers: list[LayerState]
-    mask: Tensor | None  # (B, 1, 1, S), over the source's padding
-    length: int = 0  # positions decoded
-
-    def select(self, rows: Int[Tensor, "N"], sentences: Int[Tensor, "B"] | None = None) -> None:
-        """Let row i continue what row `rows[i]` was; keep only the sentences named, all if None."""
-        for layer in self.layers:
-            layer.cache.select(rows)
-            if sentences is not None:
-                layer.key, layer.value = layer.key.index_select(0, sentences), layer.value.index_select(0, sentences)
-        if sentences is not None and self.mask is not None:
-            self.mask = self.mask.index_select(0, sentences)
 
 
 class Transformer(nn.Module):
@@ -207,21 +169,3 @@ class Transformer(nn.Module):
         """Score the vocabulary with the embedding matrix; no bias (section 3.4)."""
         logits: Tensor = F.linear(hidden, self.embedding.weight)
         return logits
-
-    def start(self, src: Int[Tensor, "B S"]) -> DecoderState:
-        """Encode, and project the memory for every decoder layer: what decoding one position at a time needs."""
-        memory = self.encode(src)
-        layers = [LayerState(Cache(), *layer.cross_attention.project(memory)) for layer in self.decoder]
-        return DecoderState(layers, self.padding_mask(src))
-
-    def step(self, state: DecoderState, ids: Int[Tensor, "N"]) -> Float[Tensor, "N V"]:
-        """Feed one id per row, `first_id` at the start, and score what follows it; `state` moves on.
-
-        N is any multiple of the state's number of sentences, and stays the same unless `DecoderState.select` says so.
-        """
-        x = self.embedding(ids[:, None]) + self.tgt_positions(state.length, 1)
-        x = dropout(x, self.dropout, self.training)
-        for layer, layer_state in zip(self.decoder, state.layers, strict=True):
-            x = layer.step(x, layer_state, state.mask)
-        state.length += 1
-        return self.logits(x[:, 0])
