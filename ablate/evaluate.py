@@ -16,6 +16,7 @@ from ablate.data.packed import Packed
 from ablate.decode import translate_all
 from ablate.loss import smoothed_loss
 from ablate.model.inference import Decoder
+from ablate.model.ragged import Ragged
 from ablate.model.transformer import Transformer
 
 
@@ -45,10 +46,10 @@ def perplexity(model: Transformer, packed: Packed, batch_tokens: int, device: st
     model.eval()
     total, num_tokens = 0.0, 0
     for batch in eval_batches(packed, batch_tokens):
-        src, tgt = torch.from_numpy(batch.src).to(device), torch.from_numpy(batch.tgt).to(device)
+        src, tgt = (Ragged.of(torch.from_numpy(ids), model.pad_id).to(device) for ids in (batch.src, batch.tgt))
         with torch.autocast(device, enabled=False):
-            hidden = model(src, tgt)  # (B, T, d_model)
-            _, nll, _ = smoothed_loss(hidden, model.embedding.weight, tgt, 0.0, "uniform", model.pad_id)
+            hidden = model.predict(src, tgt)  # (N, d_model)
+            _, nll = smoothed_loss(hidden, model.embedding.weight, tgt.ids, 0.0, "uniform")
             total += float(nll)
         num_tokens += batch.num_tgt_tokens
     model.train(was_training)

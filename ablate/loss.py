@@ -13,6 +13,8 @@ from torch import Tensor
 
 from ablate.config import ConfigError
 
+NUM_ROWS = {"cpu": 256, "gpu": 4096}  # of logits held at once: what a cache, or a GPU, does best with
+
 
 def smoothed_targets(label_smoothing: float, smoothing: str, vocab_size: int) -> tuple[float, float]:
     """Give the probability that smoothing puts on the gold id, and on each other id.
@@ -33,27 +35,25 @@ def smoothed_targets(label_smoothing: float, smoothing: str, vocab_size: int) ->
 
 
 def label_smoothed_cross_entropy(
-    logits: Float[Tensor, "N V"], gold: Int[Tensor, "N"], label_smoothing: float, smoothing: str, pad_id: int
-) -> tuple[Float[Tensor, ""], Float[Tensor, ""], int]:
-    """Sum the smoothed loss over the tokens that are not padding, from logits: the definition, in plain torch.
+    logits: Float[Tensor, "N V"], gold: Int[Tensor, "N"], label_smoothing: float, smoothing: str
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """Sum the smoothed loss over tokens, from logits: the definition, in plain torch.
 
     Args:
         logits: scores of the vocabulary.
         gold: the right ids.
         label_smoothing: as in `smoothed_targets`.
         smoothing: as in `smoothed_targets`.
-        pad_id: gold id of the positions left out.
 
     Returns:
-        Σ loss; Σ negative log-likelihood of the gold ids, which smoothing does not touch and which has no gradient;
-        the number of tokens. Both sums in nats and in float32.
+        Σ loss; Σ negative log-likelihood of the gold ids, which smoothing does not touch and which has no gradient.
+        Both in nats and in float32.
     """
     on_gold, on_other = smoothed_targets(label_smoothing, smoothing, logits.shape[-1])
-    real = gold != pad_id
-    log_probs = logits[real].float().log_softmax(-1)
-    gold_log_probs = log_probs.gather(1, gold[real].long()[:, None])
+    log_probs = logits.float().log_softmax(-1)
+    gold_log_probs = log_probs.gather(1, gold.long()[:, None])
     loss = -on_other * log_probs.sum() - (on_gold - on_other) * gold_log_probs.sum()
-    return loss, -gold_log_probs.sum().detach(), len(log_probs)
+    return loss, -gold_log_probs.sum().detach()
 
 
 class _SmoothedLoss(torch.autograd.Function):
@@ -70,7 +70,7 @@ class _SmoothedLoss(torch.autograd.Function):
         loss, nll = hidden.new_zeros((), dtype=torch.float32), hidden.new_zeros((), dtype=torch.float32)
         grad_hidden = torch.empty_like(hidden) if train else None
         grad_weight = torch.zeros_like(weight) if train else None
-        num_rows = 256 if device == "cpu" else 4096  # of logits held at once: what a cache, or a GPU, does best with
+        num_rows = NUM_ROWS["cpu" if device == "cpu" else "gpu"]
         for start in range(0, len(gold), num_rows):
             part = slice(start, start + num_rows)
             logits = F.linear(hidden_cast[part], weight_cast).float()  # (rows, V)
@@ -78,13 +78,12 @@ class _SmoothedLoss(torch.autograd.Function):
             gold_logits, largest = logits.gather(1, gold_ids), logits.amax(1, keepdim=True)
             if on_other > 0:
                 loss -= on_other * logits.sum()
-            exp = logits.sub_(largest).exp_()  # logits are overwritten from here on
-            total = exp.sum(1, keepdim=True)
-            log_total = total.log() + largest
+            probs = torch.softmax(logits, 1, out=logits)  # in place
+            log_total = largest - probs.amax(1, keepdim=True).log()  # of Σ exp(logits), whose share `largest` has
             loss += log_total.sum() - (on_gold - on_other) * gold_logits.sum()
             nll += (log_total - gold_logits).sum()
             if grad_hidden is not None and grad_weight is not None:
-                grad_logits = exp.div_(total).sub_(on_other)  # probabilities minus targets
+                grad_logits = probs.sub_(on_other)  # probabilities minus targets
                 grad_logits.scatter_add_(1, gold_ids, torch.full_like(gold_logits, on_other - on_gold))
                 grad_logits = grad_logits.to(dtype)
                 grad_hidden[part] = grad_logits @ weight_cast
@@ -98,39 +97,32 @@ class _SmoothedLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        grad_hidden, grad_weight = ctx.saved_tensors
-        return grads[0] * grad_hidden, grads[0] * grad_weight, None, None, None, None
+        grad_hidden, grad_weight = ctx.saved_tensors  # ours alone, so they may be overwritten
+        return grad_hidden.mul_(grads[0]), grad_weight.mul_(grads[0]), None, None, None, None
 
 
 def smoothed_loss(
-    hidden: Float[Tensor, "*axes d_model"],
+    hidden: Float[Tensor, "N d_model"],
     weight: Float[Tensor, "V d_model"],
-    gold: Int[Tensor, "*axes"],
+    gold: Int[Tensor, "N"],
     label_smoothing: float,
     smoothing: str,
-    pad_id: int,
-) -> tuple[Float[Tensor, ""], Float[Tensor, ""], int]:
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Sum the smoothed loss from hidden states: equals `label_smoothed_cross_entropy` of `hidden @ weight.T`.
 
-    The N × V logits are never held: the output layer runs on some rows at a time and on no padding. On a CPU this
-    takes half the time of the plain way. Under autocast the products run in its type, the rest in float32.
+    The N × V logits are never held: the output layer runs on some rows at a time. On a CPU this takes half the time
+    of the plain way. Under autocast the products run in its type, the rest in float32. Backward may be called once.
 
     Args:
-        hidden: the decoder's output, `Transformer.forward`.
+        hidden: the decoder's output, `Transformer.predict`.
         weight: the output matrix, `Transformer.embedding.weight`.
-        gold: the right ids, of the same leading shape as `hidden`.
+        gold: the right ids.
         label_smoothing: as in `smoothed_targets`.
         smoothing: as in `smoothed_targets`.
-        pad_id: gold id of the positions left out.
 
     Returns:
-        Σ loss, with gradients to `hidden` and `weight`; Σ negative log-likelihood without smoothing and gradient; the
-        number of tokens.
+        Σ loss, with gradients to `hidden` and `weight`; Σ negative log-likelihood without smoothing and gradient.
     """
     on_gold, on_other = smoothed_targets(label_smoothing, smoothing, weight.shape[0])
-    real = gold != pad_id
-    if not real.all():
-        hidden, gold = hidden[real], gold[real]
-    hidden, gold = hidden.reshape(-1, hidden.shape[-1]), gold.reshape(-1).long()
-    loss, nll = _SmoothedLoss.apply(hidden, weight, gold, on_gold, on_other, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
-    return loss, nll, len(gold)
+    loss, nll = _SmoothedLoss.apply(hidden, weight, gold.long(), on_gold, on_other, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
+    return loss, nll

@@ -19,6 +19,7 @@ from ablate.data.packed import Packed
 from ablate.decode import Stopped
 from ablate.evaluate import Perplexity, perplexity
 from ablate.loss import smoothed_loss
+from ablate.model.ragged import Ragged
 from ablate.model.transformer import Transformer
 from ablate.schedule import learning_rate
 from ablate.track import Tracker
@@ -85,11 +86,10 @@ def accumulate_gradients(
     zero = torch.zeros((), dtype=exact, device=device)
     loss_sum, nll_sum, src_tokens, tgt_tokens = zero.clone(), zero.clone(), 0, 0
     for batch in batches:
-        src = torch.from_numpy(batch.src).to(device, non_blocking=True)  # (B, S)
-        tgt = torch.from_numpy(batch.tgt).to(device, non_blocking=True)  # (B, T)
+        src, tgt = (Ragged.of(torch.from_numpy(ids), model.pad_id).to(device) for ids in (batch.src, batch.tgt))
         with torch.autocast(device, dtype=torch.bfloat16, enabled=bf16):
-            hidden = model(src, tgt)  # (B, T, d_model)
-            loss, nll, _ = smoothed_loss(hidden, model.embedding.weight, tgt, label_smoothing, smoothing, model.pad_id)
+            hidden = model.predict(src, tgt)  # (N, d_model)
+            loss, nll = smoothed_loss(hidden, model.embedding.weight, tgt.ids, label_smoothing, smoothing)
         loss.backward()
         loss_sum += loss.detach()
         nll_sum += nll.detach()

@@ -11,7 +11,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ablate.config import ModelConfig
-from ablate.model.attention import HIDDEN, CrossAttention, SelfAttention, attend
+from ablate.model.attention import CrossAttention, SelfAttention, attend
+from ablate.model.ragged import HIDDEN, Ragged
 
 SMALL = ModelConfig(
     num_layers=1,
@@ -44,6 +45,16 @@ def weights_of(query: Tensor, key: Tensor, **kwargs) -> Tensor:
     return attend(query[None, None], key[None, None], torch.eye(len(key))[None, None], **kwargs)[0]
 
 
+def of_lengths(*lengths: int) -> Ragged:
+    """Make sentences of these lengths; their ids are all 1."""
+    return Ragged.of((torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long(), pad_id=0)
+
+
+def whole(attention: SelfAttention, x: Tensor, causal: bool = False) -> Tensor:
+    """Attend within sentences that are all of the same length."""
+    return attention(x.flatten(0, 1), of_lengths(*[x.shape[1]] * len(x)), causal).view_as(x)
+
+
 @torch.no_grad()
 def set_projections(attention: SelfAttention, qkv: list[list[float]], out: list[list[float]]) -> None:
     """Set weights written as the paper writes them, for row vectors from the left."""
@@ -60,18 +71,18 @@ def test_weights_of_the_worked_example():
 def test_output_of_the_worked_example():
     attention = SelfAttention(TWO)  # W_Q = W_K = I, W_V = diag(2, 1), W_O = I
     set_projections(attention, [[1.0, 0, 1, 0, 2, 0], [0, 1, 0, 1, 0, 1]], [[1.0, 0], [0, 1]])
-    close(attention(X)[0], [[1.604448, 0.598888], [1.197776, 0.802224], [1.503490, 0.751745]])
+    close(whole(attention, X)[0], [[1.604448, 0.598888], [1.197776, 0.802224], [1.503490, 0.751745]])
     causal = torch.tensor(CAUSAL_WEIGHTS) @ X[0] @ torch.diag(torch.tensor([2.0, 1.0]))
-    torch.testing.assert_close(attention(X, causal=True)[0], causal, rtol=0, atol=2e-6)
+    torch.testing.assert_close(whole(attention, X, causal=True)[0], causal, rtol=0, atol=2e-6)
 
 
 def test_two_heads_of_the_worked_example():
     attention = SelfAttention(dataclasses.replace(TWO, num_heads=2, d_k=1, d_v=1))
     each_reads_its_coordinate = [[1.0, 0, 1, 0, 1, 0], [0, 1, 0, 1, 0, 1]]
     set_projections(attention, each_reads_its_coordinate, [[1.0, 0], [0, 1]])
-    close(attention(X)[0, 0], [0.844638, 0.666667])
+    close(whole(attention, X)[0, 0], [0.844638, 0.666667])
     set_projections(attention, each_reads_its_coordinate, [[1.0, 1], [0, 1]])
-    close(attention(X)[0, 0], [0.844638, 1.511304])
+    close(whole(attention, X)[0, 0], [0.844638, 1.511304])
 
 
 @pytest.mark.parametrize(
@@ -112,18 +123,26 @@ def test_one_heads_scores_at_8192_positions_take_128_mib_in_fp16():
     assert largest.nbytes == 128 * 2**20
 
 
-def test_hidden_keys_do_not_matter():
+def test_sentences_do_not_see_each_other():
     torch.manual_seed(0)
-    x = torch.randn(2, 5, 12)
-    mask = torch.zeros(2, 1, 1, 5)
-    mask[0, ..., 3:] = HIDDEN
-    attention = SelfAttention(SMALL)
-    changed = x.clone()
-    changed[0, 3:] += 100
-    before, after = attention(x, mask), attention(changed, mask)
-    assert torch.equal(before[0, :3], after[0, :3])
-    assert torch.equal(before[1], after[1])
-    torch.testing.assert_close(before[:1, :3], attention(x[:1, :3]))
+    x, sentences = torch.randn(3 + 5, 12), of_lengths(3, 5)
+    for causal in (False, True):
+        attention, changed = SelfAttention(SMALL), x.clone()
+        changed[:3] += 100
+        before, after = attention(x, sentences, causal), attention(changed, sentences, causal)
+        assert torch.equal(before[3:], after[3:])
+        torch.testing.assert_close(before[:3], whole(attention, x[None, :3], causal)[0])
+
+
+def test_targets_see_their_own_source_only():
+    torch.manual_seed(0)
+    attention, x, memory = CrossAttention(SMALL), torch.randn(4 + 2, 12), torch.randn(3 + 5, 12)
+    changed = memory.clone()
+    changed[:3] += 100
+    before, after = (attention(x, of_lengths(4, 2), m, of_lengths(3, 5)) for m in (memory, changed))
+    assert torch.equal(before[4:], after[4:])
+    assert not torch.allclose(before[:4], after[:4])
+    torch.testing.assert_close(before[:4], attention(x[:4], of_lengths(4), memory[:3], of_lengths(3)))
 
 
 def test_a_causal_query_does_not_see_later_keys():
@@ -131,22 +150,21 @@ def test_a_causal_query_does_not_see_later_keys():
     attention, x = SelfAttention(SMALL), torch.randn(2, 5, 12)
     changed = x.clone()
     changed[:, 3:] += 100
-    before, after = attention(x, causal=True), attention(changed, causal=True)
+    before, after = whole(attention, x, causal=True), whole(attention, changed, causal=True)
     assert torch.equal(before[:, :3], after[:, :3])
     assert not torch.allclose(before[:, 3:], after[:, 3:])
 
 
 def test_a_sentence_with_all_keys_hidden_stays_finite():  # M3
     torch.manual_seed(0)
-    attention, x = SelfAttention(SMALL), torch.randn(3, 4, 12, requires_grad=True)
-    mask = torch.zeros(3, 1, 1, 4)
-    mask[1] = HIDDEN
-    out = attention(x, mask)
+    attention, x, memory = CrossAttention(SMALL), torch.randn(2 + 1 + 4, 12), torch.randn(4 + 4, 12, requires_grad=True)
+    out = attention(x, of_lengths(2, 1, 4), memory, of_lengths(4, 0, 4))
     out.sum().backward()
     assert out.isfinite().all()
-    assert x.grad.isfinite().all()
+    assert memory.grad.isfinite().all()
     assert all(parameter.grad.isfinite().all() for parameter in attention.parameters())
-    torch.testing.assert_close(out[[0, 2]], attention(x)[[0, 2]])
+    others = attention(x[[0, 1, 3, 4, 5, 6]], of_lengths(2, 4), memory, of_lengths(4, 4))
+    torch.testing.assert_close(out[[0, 1, 3, 4, 5, 6]], others)
 
 
 @settings(max_examples=50)
@@ -201,7 +219,7 @@ def test_unfused_fans_are_those_of_each_matrix():
 def test_beams_attend_as_positions_of_their_sentence():
     torch.manual_seed(0)
     attention, memory, beams = CrossAttention(SMALL), torch.randn(2, 5, 12), torch.randn(2, 4, 12)
-    together = attention(beams, *attention.project(memory))
+    together = attention.step(beams, *attention.project(memory))
     for beam in range(4):
-        alone = attention(beams[:, beam : beam + 1], *attention.project(memory))
+        alone = attention.step(beams[:, beam : beam + 1], *attention.project(memory))
         torch.testing.assert_close(together[:, beam : beam + 1], alone)

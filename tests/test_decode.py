@@ -96,8 +96,9 @@ def trained() -> Transformer:
     for step in range(120):
         text = torch.randint(2, 11, (32, 1 + step % 4))
         src, tgt = (nn.functional.pad(side, (0, 1), value=EOS) for side in (text, text.flip(1)))
-        loss_sum, _, num_tokens = smoothed_loss(model(src, tgt), model.embedding.weight, tgt, 0.1, "others", PAD)
-        (loss_sum / num_tokens).backward()
+        hidden = model(src, tgt).flatten(0, 1)  # of sentences without padding
+        loss_sum, _ = smoothed_loss(hidden, model.embedding.weight, tgt.flatten(), 0.1, "others")
+        (loss_sum / tgt.numel()).backward()
         optimizer.step()
         optimizer.zero_grad()
     return model.eval()

@@ -129,6 +129,20 @@ def test_dropout_has_the_gradient_of_its_mask():
     torch.testing.assert_close(x.grad, out.detach())
 
 
+def test_dropout_adds_what_it_leaves_to_a_residual():
+    x, residual = torch.randn(3, 5, requires_grad=True), torch.randn(3, 5, requires_grad=True)
+    torch.manual_seed(0)
+    alone = dropout(x, 0.3, training=True)
+    torch.manual_seed(0)
+    out = dropout(x, 0.3, True, residual)
+    torch.testing.assert_close(out, residual + alone)
+    out.sum().backward()
+    torch.testing.assert_close(x.grad, alone.detach() / x.detach())
+    assert residual.grad.eq(1).all()
+    for p, training in ((0.0, True), (0.3, False)):
+        assert torch.equal(dropout(x, p, training, residual), residual + x)
+
+
 def test_the_seed_governs_dropout():
     x = torch.ones(5, 7)
     draws = []

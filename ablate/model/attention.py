@@ -1,6 +1,6 @@
 """Multi-head attention (section 3.2) with free d_k and d_v, and fused projections.
 
-Axes: B batch, S source length, T target length, h heads.
+Axes: B batch, S source length, T target length, h heads, M source tokens, N target tokens, of all sentences.
 """
 
 import math
@@ -11,10 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
-
-# Added to the scores of hidden keys. Finite, so that a sentence whose keys are all hidden has uniform weights
-# instead of NaN; large enough that exp() of it is exactly 0 beside any other key, in bfloat16 too.
-HIDDEN = -1e9
+from ablate.model.ragged import HIDDEN, Ragged, collect, spread
 
 
 def attend(
@@ -34,12 +31,14 @@ def attend(
         causal: also hide from query t every key after t.
     """
     if query.device.type == "cpu":  # at these sizes 1.6 times as fast as torch's fused kernel for CPUs
-        scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-1, -2)  # (B, h, T, S)
-        if mask is not None:
-            scores += mask
+        batch, num_heads, tgt_len, d_k = query.shape
         if causal:
-            scores += torch.full(scores.shape[-2:], HIDDEN, dtype=scores.dtype).triu(1)
-        heads = scores.softmax(-1) @ value
+            later = query.new_full((tgt_len, tgt_len), HIDDEN).triu_(1)
+            mask = later if mask is None else later + mask
+        bias = query.new_zeros(()) if mask is None else mask.expand(batch, num_heads, tgt_len, -1).flatten(0, 1)
+        query, key, value = query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1)
+        scores = torch.baddbmm(bias, query, key.transpose(1, 2), beta=int(mask is not None), alpha=1 / math.sqrt(d_k))
+        heads = (scores.softmax(-1) @ value).unflatten(0, (batch, num_heads))
     else:
         if mask is not None and causal:
             raise ValueError("mask and causal exclude each other: targets are padded at the end only")
@@ -82,10 +81,13 @@ class SelfAttention(nn.Module):
         return query, key, value
 
     def forward(
-        self, x: Float[Tensor, "B T d_model"], mask: Float[Tensor, "B 1 1 T"] | None = None, causal: bool = False
-    ) -> Float[Tensor, "B T d_model"]:
-        """Attend to all positions (encoder, with a mask over padding) or, if `causal`, to the earlier ones."""
-        attended: Tensor = self.out(attend(*self.project(x), mask, causal))
+        self, x: Float[Tensor, "N d_model"], sentences: Ragged, causal: bool = False
+    ) -> Float[Tensor, "N d_model"]:
+        """Attend to all positions of the sentence (encoder) or, if `causal`, to the earlier ones."""
+        parts = self.qkv(x).split(self.widths, dim=-1)
+        query, key, value = (split_heads(spread(part, sentences), self.num_heads) for part in parts)
+        mask = None if causal else sentences.mask  # what is missing comes later than every token
+        attended: Tensor = self.out(collect(attend(query, key, value, mask, causal), sentences))
         return attended
 
 
@@ -109,6 +111,16 @@ class CrossAttention(nn.Module):
         return key, value
 
     def forward(
+        self, x: Float[Tensor, "N d_model"], tgt: Ragged, memory: Float[Tensor, "M d_model"], src: Ragged
+    ) -> Float[Tensor, "N d_model"]:
+        """Attend from every target token to all tokens of its source sentence."""
+        parts = self.kv(memory).split(self.widths, dim=-1)
+        key, value = (split_heads(spread(part, src), self.num_heads) for part in parts)
+        query = split_heads(spread(self.query(x), tgt), self.num_heads)
+        attended: Tensor = self.out(collect(attend(query, key, value, src.mask), tgt))
+        return attended
+
+    def step(
         self,
         x: Float[Tensor, "B T d_model"],
         key: Float[Tensor, "B h S d_k"],

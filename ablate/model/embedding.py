@@ -4,6 +4,7 @@ Axes: B batch, L length, V vocabulary.
 """
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ablate.config import ConfigError, ModelConfig
+from ablate.model.ragged import Ragged
 
 SINUSOID_ROWS = 512  # positions made at first; a longer sequence extends them
 
@@ -36,20 +38,38 @@ def sinusoid(num_positions: int, d_model: int, layout: str) -> Float[Tensor, "L 
     return waves.flatten(1)[:, :d_model].float()
 
 
-def dropout(x: Float[Tensor, "*axes"], p: float, training: bool) -> Float[Tensor, "*axes"]:
-    """Zero each element with probability `p` and scale the others so that the expectation is exactly `x`.
+class _Dropout(torch.autograd.Function):
+    """Dropout on a CPU, added to another tensor; one byte for each element is kept for the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, residual: Tensor | None, p: float) -> Tensor:
+        num_dropped = min(max(round(p * 2**16), 1), 2**16 - 1)  # of the 2^16 values a draw can have
+        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
+        kept = torch.empty(x.shape, dtype=torch.uint8)  # a bool would be slower to make and to multiply with
+        torch.ge(draws[: x.numel()].view(x.shape), num_dropped - 2**15, out=kept)
+        ctx.save_for_backward(kept)
+        ctx.dtype, ctx.residual, ctx.scale = x.dtype, residual is not None, 2**16 / (2**16 - num_dropped)
+        return (x * kept).mul_(ctx.scale) if residual is None else torch.addcmul(residual, x, kept, value=ctx.scale)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (kept,) = ctx.saved_tensors
+        return (grads[0] * kept).mul_(ctx.scale).to(ctx.dtype), grads[0] if ctx.residual else None, None
+
+
+def dropout(
+    x: Float[Tensor, "*axes"], p: float, training: bool, residual: Float[Tensor, "*axes"] | None = None
+) -> Float[Tensor, "*axes"]:
+    """Zero each element with probability `p`, scale the others so that the expectation is exactly `x`, add `residual`.
 
     On a CPU, `p` is rounded to a multiple of 2^-16 other than 0 and 1 (0.1 becomes 0.100006), which lets one 64-bit
-    draw of torch's generator serve four elements: three times as fast as torch's own. `p = 0` draws nothing.
+    draw of torch's generator serve four elements: six times as fast as torch's own. `p = 0` draws nothing.
     """
-    if p == 0 or not training:
-        return x
-    if x.device.type != "cpu":
-        return F.dropout(x, p)
-    num_dropped = min(max(round(p * 2**16), 1), 2**16 - 1)  # of the 2^16 values a draw can have
-    draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
-    kept = draws[: x.numel()].view(x.shape) >= num_dropped - 2**15
-    return x * kept.to(x.dtype).mul_(2**16 / (2**16 - num_dropped))
+    if p == 0 or not training or x.device.type != "cpu":
+        x = F.dropout(x, p, training)
+        return x if residual is None else residual + x
+    dropped: Tensor = _Dropout.apply(x, residual, p)  # type: ignore[no-untyped-call]
+    return dropped
 
 
 class Positions(nn.Module):
@@ -94,6 +114,15 @@ class Positions(nn.Module):
         self.check_length(start + length)
         return self.table[start : start + length]
 
+    def of(self, sentences: Ragged) -> Float[Tensor, "N d_model"]:
+        """Give the position of each token.
+
+        Raises:
+            PositionError: as `check_length`.
+        """
+        self.check_length(sentences.tokens.shape[1])
+        return F.embedding(sentences.positions, self.table)
+
 
 class Embedding(nn.Module):
     """One matrix for source, target and output layer; × √d_model at the input, where the pad id gives zero."""
@@ -104,7 +133,7 @@ class Embedding(nn.Module):
         self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
         nn.init.normal_(self.weight, std=d_model**-0.5)
 
-    def forward(self, ids: Int[Tensor, "B L"]) -> Float[Tensor, "B L d_model"]:
+    def forward(self, ids: Int[Tensor, "*axes"]) -> Float[Tensor, "*axes d_model"]:
         """Embed ids. Padding is masked: its row takes part in the output layer, so it cannot itself be zero."""
-        scale = (ids != self.pad_id).to(self.weight.dtype) * math.sqrt(self.weight.shape[1])  # (B, L)
+        scale = (ids != self.pad_id).to(self.weight.dtype) * math.sqrt(self.weight.shape[1])  # (*axes)
         return F.embedding(ids, self.weight) * scale[..., None]

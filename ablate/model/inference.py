@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ablate.model.attention import HIDDEN, attend
+from ablate.model.attention import attend
+from ablate.model.ragged import HIDDEN, Ragged, spread
 from ablate.model.transformer import DecoderLayer, Transformer
 
 CACHE_BLOCK = 16  # positions by which a cache grows
@@ -149,11 +150,12 @@ class Decoder:
         for begin in range(0, len(src), ENCODED_AT_ONCE):
             part = slice(begin, begin + ENCODED_AT_ONCE)
             longest = int(lengths[part].max())
-            memory = self.model.encode(src[part, :longest])
+            sentences = Ragged.of(src[part, :longest], self.pad_id)
+            memory = spread(self.model.encode(sentences), sentences)
             for layer, kept in zip(self.model.decoder, layers, strict=True):
                 key, value = layer.cross_attention.project(memory)
                 kept.memory_key[part, :, :longest], kept.memory_value[part, :, :longest] = key, value
-        return State(layers, self.model.padding_mask(src), layers[0].keys.new_empty(len(src), 0))
+        return State(layers, Ragged.of(src, self.pad_id).mask, layers[0].keys.new_empty(len(src), 0))
 
     def step(self, state: State, ids: Int[Tensor, "N"]) -> Float[Tensor, "N V"]:
         """Feed one id per row, `first_id` at the start, and score what follows it; `state` moves on.
@@ -181,6 +183,6 @@ def step(
     query, kept.keys[:, :, new], kept.values[:, :, new] = layer.attention.project(x)
     attended = attend(query, kept.keys[:, :, : new.stop], kept.values[:, :, : new.stop], visible)
     x = layer.attention_norm(x, layer.attention.out(attended))
-    x = layer.cross_attention_norm(x, layer.cross_attention(x, kept.memory_key, kept.memory_value, mask))
+    x = layer.cross_attention_norm(x, layer.cross_attention.step(x, kept.memory_key, kept.memory_value, mask))
     x = layer.feed_forward_norm(x, layer.feed_forward(x))
     return x

@@ -1,6 +1,6 @@
 """The Transformer of the paper: post-LN encoder and decoder, three-way tied embedding.
 
-Axes: B batch, S source length, T target length, h heads, V vocabulary.
+Axes: B batch, S source length, T target length, V vocabulary, M source tokens, N target tokens, of all sentences.
 """
 
 from typing import cast
@@ -10,8 +10,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
-from ablate.model.attention import HIDDEN, CrossAttention, SelfAttention
+from ablate.model.attention import CrossAttention, SelfAttention
 from ablate.model.embedding import Embedding, Positions, dropout
+from ablate.model.ragged import Ragged, spread
 
 LAYER_NORM_EPS = 1e-6  # of the authors' program
 
@@ -25,10 +26,10 @@ class AddNorm(nn.Module):
         self.norm = nn.LayerNorm(model.d_model, eps=LAYER_NORM_EPS)
 
     def forward(
-        self, x: Float[Tensor, "B T d_model"], sublayer: Float[Tensor, "B T d_model"]
-    ) -> Float[Tensor, "B T d_model"]:
+        self, x: Float[Tensor, "*axes d_model"], sublayer: Float[Tensor, "*axes d_model"]
+    ) -> Float[Tensor, "*axes d_model"]:
         """Add a sub-layer's output to its input, and normalise."""
-        normed: Tensor = self.norm(x + dropout(sublayer, self.p, self.training))
+        normed: Tensor = self.norm(dropout(sublayer, self.p, self.training, x))
         return normed
 
 
@@ -41,7 +42,7 @@ class FeedForward(nn.Module):
         self.inner = nn.Linear(model.d_model, model.d_ff)
         self.out = nn.Linear(model.d_ff, model.d_model)
 
-    def forward(self, x: Float[Tensor, "B T d_model"]) -> Float[Tensor, "B T d_model"]:
+    def forward(self, x: Float[Tensor, "*axes d_model"]) -> Float[Tensor, "*axes d_model"]:
         """Transform each position."""
         transformed: Tensor = self.out(self.activation(self.inner(x)))
         return transformed
@@ -55,11 +56,9 @@ class EncoderLayer(nn.Module):
         self.attention, self.attention_norm = SelfAttention(model), AddNorm(model)
         self.feed_forward, self.feed_forward_norm = FeedForward(model), AddNorm(model)
 
-    def forward(
-        self, x: Float[Tensor, "B S d_model"], mask: Float[Tensor, "B 1 1 S"] | None
-    ) -> Float[Tensor, "B S d_model"]:
-        """Encode one layer further; `mask` hides padding."""
-        x = self.attention_norm(x, self.attention(x, mask))
+    def forward(self, x: Float[Tensor, "M d_model"], src: Ragged) -> Float[Tensor, "M d_model"]:
+        """Encode one layer further."""
+        x = self.attention_norm(x, self.attention(x, src))
         x = self.feed_forward_norm(x, self.feed_forward(x))
         return x
 
@@ -74,14 +73,11 @@ class DecoderLayer(nn.Module):
         self.feed_forward, self.feed_forward_norm = FeedForward(model), AddNorm(model)
 
     def forward(
-        self,
-        x: Float[Tensor, "B T d_model"],
-        memory: Float[Tensor, "B S d_model"],
-        mask: Float[Tensor, "B 1 1 S"] | None,
-    ) -> Float[Tensor, "B T d_model"]:
-        """Decode one layer further. Targets are padded at the end, so the causal mask already hides their padding."""
-        x = self.attention_norm(x, self.attention(x, causal=True))
-        x = self.cross_attention_norm(x, self.cross_attention(x, *self.cross_attention.project(memory), mask))
+        self, x: Float[Tensor, "N d_model"], tgt: Ragged, memory: Float[Tensor, "M d_model"], src: Ragged
+    ) -> Float[Tensor, "N d_model"]:
+        """Decode one layer further."""
+        x = self.attention_norm(x, self.attention(x, tgt, causal=True))
+        x = self.cross_attention_norm(x, self.cross_attention(x, tgt, memory, src))
         x = self.feed_forward_norm(x, self.feed_forward(x))
         return x
 
@@ -129,41 +125,36 @@ class Transformer(nn.Module):
         self.src_positions.check_length(longest)
         self.tgt_positions.check_length(longest)
 
-    def padding_mask(self, src: Int[Tensor, "B S"]) -> Float[Tensor, "B 1 1 S"] | None:
-        """Give what is added to attention scores to hide the source's padding; None where a CPU sees none."""
-        hidden = src == self.pad_id
-        if hidden.device.type == "cpu" and not hidden.any():  # elsewhere the question would cost a synchronisation
-            return None
-        return hidden[:, None, None, :].to(self.embedding.weight.dtype) * HIDDEN
-
-    def encode(self, src: Int[Tensor, "B S"]) -> Float[Tensor, "B S d_model"]:
-        """Encode source ids, padded at the end, into the memory that the decoder attends to."""
-        mask = self.padding_mask(src)
-        x: Tensor = self.embedding(src) + self.src_positions(0, src.shape[1])
-        x = dropout(x, self.dropout, self.training)
+    def encode(self, src: Ragged) -> Float[Tensor, "M d_model"]:
+        """Encode source ids into the memory that the decoder attends to."""
+        x = dropout(self.embedding(src.ids) + self.src_positions.of(src), self.dropout, self.training)
         for layer in self.encoder:
-            x = layer(x, mask)
+            x = layer(x, src)
         return x
 
-    def forward(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T d_model"]:
-        """Compute the hidden states whose t-th row predicts `tgt[:, t]`; see `logits`.
+    def predict(self, src: Ragged, tgt: Ragged) -> Float[Tensor, "N d_model"]:
+        """Compute the hidden states whose n-th row predicts `tgt.ids[n]`; see `logits`.
 
         The shift to the right happens here, before positions are added, so the first input stands at position 0.
 
         Args:
-            src: source ids, each sentence ended by EOS and padded at the end.
+            src: source ids, each sentence ended by EOS.
             tgt: target ids, likewise; what is to be predicted.
 
         Raises:
-            PositionError: if the positions are learned and fewer than S or T.
+            PositionError: if the positions are learned and too few.
         """
-        memory, mask = self.encode(src), self.padding_mask(src)
-        shifted = F.pad(tgt[:, :-1], (1, 0), value=self.first_id)
-        x: Tensor = self.embedding(shifted) + self.tgt_positions(0, tgt.shape[1])
-        x = dropout(x, self.dropout, self.training)
+        memory = self.encode(src)
+        shifted = tgt.ids.roll(1).where(tgt.positions > 0, self.first_id)
+        x = dropout(self.embedding(shifted) + self.tgt_positions.of(tgt), self.dropout, self.training)
         for layer in self.decoder:
-            x = layer(x, memory, mask)
+            x = layer(x, tgt, memory, src)
         return x
+
+    def forward(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T d_model"]:
+        """Do `predict` with sentences padded at the end; the rows of padding mean nothing."""
+        ragged = Ragged.of(src, self.pad_id), Ragged.of(tgt, self.pad_id)
+        return spread(self.predict(*ragged), ragged[1])
 
     def logits(self, hidden: Float[Tensor, "*axes d_model"]) -> Float[Tensor, "*axes V"]:
         """Score the vocabulary with the embedding matrix; no bias (section 3.4)."""
