@@ -133,7 +133,7 @@ class DecodeConfig:
 class DataConfig:
     """A corpus and its segmentation; the subclasses add what one kind of corpus needs."""
 
-    name: str  # which kind: homeassistant, files or synthetic
+    name: str  # which kind: a key of `DATA_KINDS`
     src_lang: str  # ISO 639-1
     tgt_lang: str
     vocab_size: int  # ids of the shared BPE, control ids and the 256 bytes included
@@ -173,6 +173,22 @@ class FilesData(DataConfig):
     train_tsv: str | None  # source TAB target; instead of the two files
     dev_tsv: str | None
     test_tsv: str | None
+
+
+@dataclass
+class DownloadedData(DataConfig):
+    """Text of public servers. None of these fields changes the text: every file is checked against its digest."""
+
+    mirror: str | None  # address in place of the original servers, with the files at HOST/PATH; None: those themselves
+    folder: str | None  # a folder with the files, at HOST/PATH or side by side, in place of the network
+    lock_file: str | None  # of SHA-256 digests, written on first use; None: downloads/digests.json beside the corpora
+    timeout_s: float  # without a sign of the server
+    retries: int  # in a row that bring nothing; each waits twice as long as the one before
+
+
+@dataclass
+class Multi30kData(DownloadedData):
+    """English and German descriptions of pictures, 29,000 pairs (Elliott et al. 2016)."""
 
 
 @dataclass
@@ -221,10 +237,14 @@ DATA_KINDS: dict[str, type[DataConfig]] = {
     "homeassistant": HomeAssistantData,
     "synthetic": SyntheticData,
     "files": FilesData,
+    "multi30k": Multi30kData,
 }
 
 SCIENCE = ("model", "data", "optim", "decode", "precision")  # the sections that can change a result
-PATHS = tuple(f"data.{f.name}" for f in dataclasses.fields(FilesData) if f.name.endswith(("_src", "_tgt", "_tsv")))
+PATHS = (  # where the text is found, not what it is
+    *(f"data.{f.name}" for f in dataclasses.fields(FilesData) if f.name.endswith(("_src", "_tgt", "_tsv"))),
+    *(f"data.{name}" for name in DownloadedData.__annotations__),
+)
 
 CHOICES = {
     "model.activation": ("relu", "gelu"),
@@ -310,6 +330,10 @@ def check(cfg: Config) -> None:
         if value < low or value > high or (value == high and not closed):
             upper = "" if high == math.inf else f" and below {high}"
             raise ConfigError(name, value, f"must be at least {low}{upper}")
+    if isinstance(cfg.data, DownloadedData) and not (cfg.data.timeout_s > 0 and cfg.data.retries >= 0):
+        raise ConfigError(
+            "data.timeout_s", cfg.data.timeout_s, f"must be above 0, and data.retries={cfg.data.retries} at least 0"
+        )
     if cfg.optim.lr_scale == 0:
         raise ConfigError("optim.lr_scale", 0.0, "must be above 0: nothing would be learned")
     if cfg.decode.average_checkpoints > cfg.keep_checkpoints:

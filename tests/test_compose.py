@@ -87,7 +87,7 @@ MISTAKES = {  # what is typed: all that the error must say
     "preset=quik": ["preset='quik'", "did you mean 'quick'?", "paper, quick, smoke"],
     "preset=paper": ["data", "choose one with data=NAME", "files", "synthetic"],
     "model=huge": ["model='huge'", "base, big"],
-    "data=wmt": ["data='wmt'", "files, homeassistant, synthetic"],
+    "data=wmt": ["data='wmt'", "files, homeassistant, multi30k, synthetic"],
     "data.name=wmt": ["data.name='wmt'", "files"],
     "model.d_k=wide": ["model.d_k", "'wide'", "Integer"],
     "seeds=1.5": ["seeds", "'1.5'", "Integer"],

@@ -31,7 +31,7 @@ class Folder:
 
     def read(self, split: str) -> list[tuple[str, str]]:
         self.counts = Counts()
-        triples = list(files.source(config(**self.fields)).read(self.counts, print))
+        triples = list(files.source(config(**self.fields)).read(self.counts, print, self.path))
         return [(src, tgt) for name, src, tgt in triples if name == split]
 
 

@@ -64,7 +64,7 @@ def config(shelf: Path, **changes: str) -> HomeAssistantData:
 
 
 def read(data: HomeAssistantData, counts: Counts | None = None, say=lambda line: None) -> list[tuple[str, str]]:
-    return [(src, tgt) for _, src, tgt in homeassistant.source(data).read(counts or Counts(), say)]
+    return [(src, tgt) for _, src, tgt in homeassistant.source(data).read(counts or Counts(), say, Path("unused"))]
 
 
 @needs_pip

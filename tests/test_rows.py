@@ -23,6 +23,7 @@ def names(group: str) -> list[str]:
 
 
 PRESETS = {  # what each preset needs besides its name; paper names no corpus
+    "multi30k": [],
     "smoke": [],
     "quick": [],
     "paper": ["data=files", "data.train_tsv=train.tsv", "data.dev_tsv=dev.tsv"],

@@ -2,6 +2,7 @@ import dataclasses
 import hashlib
 import itertools
 import re
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,7 @@ DATA = SyntheticData("synthetic", "en", "de", 512, 256, grammar_seed=1, num_trai
 
 def read(data: SyntheticData) -> dict[str, list[tuple[str, str]]]:
     splits: dict[str, list[tuple[str, str]]] = {}
-    for split, *pair in synthetic.source(data).read(Counts(), print):
+    for split, *pair in synthetic.source(data).read(Counts(), print, Path("unused")):
         splits.setdefault(split, []).append(tuple(pair))
     return splits
 

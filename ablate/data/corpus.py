@@ -13,7 +13,7 @@ from typing import Any
 import sentencepiece
 
 from ablate.config import PATHS, DataConfig
-from ablate.data import files, homeassistant, synthetic
+from ablate.data import files, homeassistant, multi30k, synthetic
 from ablate.data.packed import Packed, Writer, dtype_of
 from ablate.data.source import SIDES, SPLITS, CorpusError, Counts, Pairs, Source, data_root, read_lines, waiting_lock
 from ablate.data.subword import Subwords
@@ -27,6 +27,7 @@ SOURCES: dict[str, Callable[[Any], Source]] = {
     "homeassistant": homeassistant.source,
     "synthetic": synthetic.source,
     "files": files.source,
+    "multi30k": multi30k.source,
 }
 
 
@@ -178,7 +179,7 @@ def _build(data: DataConfig, source: Source, folder: Path, say: Callable[[str], 
     """Make every file of a corpus but its manifest, which is returned."""
     counts = Counts()
     say(f"preparing {data.name}: {source.origin}")
-    text_digests = _write_text(source.read(counts, say), folder)
+    text_digests = _write_text(source.read(counts, say, folder / "raw"), folder)
     if missing := {"train", "dev"} - set(text_digests):
         raise CorpusError(f"{data.name} has no sentences for {', '.join(sorted(missing))} after cleaning")
     say(f"learning {data.vocab_size:,} subwords")

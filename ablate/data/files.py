@@ -1,16 +1,13 @@
 """The user's own parallel text: two files a split, line by line, or one tab-separated file; plain or .gz."""
 
-import gzip
 import hashlib
 import itertools
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from ablate.config import ConfigError, FilesData
+from ablate.data.lines import aligned, text_lines
 from ablate.data.source import SPLITS, CorpusError, Counts, Pairs, Source
-
-BOM = b"\xef\xbb\xbf"
 
 
 def source(data: FilesData) -> Source:
@@ -25,7 +22,7 @@ def source(data: FilesData) -> Source:
         origin="your files " + ", ".join(map(str, named.values())),
         licence="yours",
         identity={field: _digest(path) for field, path in named.items()},
-        read=lambda counts, say: itertools.chain.from_iterable(
+        read=lambda counts, say, scratch: itertools.chain.from_iterable(
             _split(split, fields, counts) for split, fields in paths.items()
         ),
     )
@@ -59,7 +56,9 @@ def _split(split: str, fields: dict[str, Path], counts: Counts) -> Pairs:
     if f"{split}_tsv" in fields:
         pairs = _table(split, fields[f"{split}_tsv"], counts)
     else:
-        pairs = _aligned(split, fields[f"{split}_src"], fields[f"{split}_tgt"], counts)
+        src_path, tgt_path = fields.values()
+        src_lines, tgt_lines = (text_lines(split, path, counts) for path in (src_path, tgt_path))
+        pairs = aligned(split, src_path, tgt_path, src_lines, tgt_lines)
     empty = True
     for src, tgt in pairs:
         # An empty line of dev or test counts in its score, so only training loses it.
@@ -72,42 +71,9 @@ def _split(split: str, fields: dict[str, Path], counts: Counts) -> Pairs:
         raise CorpusError(f"data.{next(iter(fields))}: no sentences in {', '.join(map(str, fields.values()))}")
 
 
-def _aligned(split: str, src: Path, tgt: Path, counts: Counts) -> Iterator[tuple[str, str]]:
-    lines = [0, 0]
-    for pair in itertools.zip_longest(_lines(split, src, counts), _lines(split, tgt, counts)):
-        lines = [count + (side is not None) for count, side in zip(lines, pair, strict=True)]
-        if lines[0] == lines[1]:
-            yield pair
-    if lines[0] != lines[1]:
-        raise CorpusError(f"{split}: {src} has {lines[0]:,} lines, {tgt} has {lines[1]:,}; they must be equal")
-
-
 def _table(split: str, path: Path, counts: Counts) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(_lines(split, path, counts), start=1):
+    for number, line in enumerate(text_lines(split, path, counts), start=1):
         columns = line.split("\t")
         if len(columns) != 2:
             raise CorpusError(f"{path}, line {number}: {len(columns)} columns; must be source TAB target")
         yield columns[0], columns[1]
-
-
-def _lines(split: str, path: Path, counts: Counts) -> Iterator[str]:
-    """Give a file's lines; only the newline byte ends one. Strips a BOM and CRs, and counts that."""
-    number = 0
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
-            for number, raw in enumerate(file, start=1):
-                raw = raw.removesuffix(b"\n")
-                if number == 1 and raw.startswith(BOM):
-                    counts.mended[f"{split}: a byte-order mark at the file's beginning, taken away"] += 1
-                    raw = raw.removeprefix(BOM)
-                if raw.endswith(b"\r"):
-                    counts.mended[f"{split}: CR at a line's end, taken away"] += 1
-                    raw = raw.removesuffix(b"\r")
-                if b"\r" in raw:
-                    counts.mended[f"{split}: CR inside a line, now a space"] += 1
-                    raw = raw.replace(b"\r", b" ")
-                yield raw.decode("utf-8")
-    except UnicodeDecodeError as err:
-        raise CorpusError(f"{path}, line {number}: is not UTF-8 ({err.reason} at byte {err.start + 1})") from err
-    except (gzip.BadGzipFile, EOFError, zlib.error) as err:
-        raise CorpusError(f"{path}, after line {number}: cannot be unpacked ({err})") from err

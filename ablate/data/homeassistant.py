@@ -32,7 +32,7 @@ def source(data: HomeAssistantData) -> Source:
         origin=f"interface text of homeassistant {data.version}, its wheel on PyPI (SHA-256 {data.sha256[:12]})",
         licence="Apache-2.0",
         identity={"wheel": data.sha256},
-        read=lambda counts, say: _read(data, counts, say),
+        read=lambda counts, say, scratch: _read(data, counts, say),
     )
 
 

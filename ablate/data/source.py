@@ -29,6 +29,7 @@ class Counts:
     mended: Counter[str] = field(default_factory=Counter)  # lines
 
 
+Say = Callable[[str], None]  # takes each line of progress
 Pairs = Iterator[tuple[str, str, str]]  # (split, src, tgt); within a split in the corpus's order
 
 
@@ -39,9 +40,8 @@ class Source:
     origin: str  # one line for people
     licence: str
     identity: dict[str, str]  # everything the text is made from that the configuration does not say
-    read: Callable[
-        [Counts, Callable[[str], None]], Pairs
-    ]  # cleaned pairs; counts what it drops, says what it waits for
+    # Cleaned pairs: counts what it drops, says what it waits for, may keep files in a folder that is there until then.
+    read: Callable[[Counts, Say, Path], Pairs]
 
 
 def data_root() -> Path:

@@ -41,7 +41,7 @@ def source(data: SyntheticData) -> Source:
         origin=f"a small grammar, version {GRAMMAR_VERSION}, seed {data.grammar_seed}",
         licence="none needed: made on the spot",
         identity={"grammar": GRAMMAR_VERSION},
-        read=lambda counts, say: _read(grammar, sizes),
+        read=lambda counts, say, scratch: _read(grammar, sizes),
     )
 
 

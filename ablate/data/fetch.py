@@ -1,0 +1,242 @@
+"""Fetch files of public servers: resumed, retried, checked against a lock file of digests; whole or not there."""
+
+import errno
+import hashlib
+import http.client
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+from ablate import __version__
+from ablate.config import ConfigError, DownloadedData
+from ablate.data.archive import DamagedArchive, read_through
+from ablate.data.source import CorpusError, data_root, waiting_lock
+from ablate.rundir import read_json, write_json
+
+CHUNK = 1 << 20  # bytes read at once
+TELL_S = 10  # seconds between two lines of progress
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0  # before the first retry, doubled for each after it; and never more
+FULL = (errno.ENOSPC, errno.EDQUOT)
+PASSING = (408, 425, 429, 500, 502, 503, 504)  # answers that another try may not get
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file on a server."""
+
+    url: str  # on its original server
+    md5: str | None = None  # where its publisher says so
+
+    @property
+    def place(self) -> str:
+        """Name it in a mirror or a local folder: HOST/PATH, as `wget -x` lays it out."""
+        parts = urlsplit(self.url)
+        return f"{parts.netloc}{parts.path}"
+
+
+class Interrupted(Exception):
+    """The connection ended, or the server was not well; trying again may help."""
+
+    def __init__(self, reason: object, pause_s: float = 0.0):
+        super().__init__(reason)
+        self.pause_s = pause_s  # what the server asks for
+
+
+def fetch(remote: Remote, data: DownloadedData, say: Callable[[str], None]) -> Path:
+    """Give the path of a file, downloading it first if it is not there: once, whoever else asks at the same time.
+
+    What has come of an interrupted download is kept, and continued from there if the server can. A file is used only
+    if its digest is that of the lock file; the first one that is whole is written there.
+
+    Args:
+        remote: the file.
+        data: mirror, folder, lock_file, timeout_s and retries.
+        say: takes each line of progress.
+
+    Raises:
+        ConfigError: for a folder without the file.
+        CorpusError: for a server that refuses or cannot be reached, a full disk, a damaged file, another digest.
+    """
+    if data.folder is not None:
+        path = _in_folder(remote, Path(data.folder).expanduser())
+        _check(remote, path, data)
+        return path
+    path = data_root() / "downloads" / remote.place
+    with waiting_lock(path.with_name(f".{path.name}.lock"), path.name, say):
+        if not path.is_file():
+            part = path.with_name(f".{path.name}.part")
+            _download(remote, part, data, say)
+            try:
+                _check(remote, part, data)
+            except CorpusError:
+                _forget(part)
+                raise
+            part.rename(path)
+            _forget(part)
+        else:
+            _check(remote, path, data)
+    return path
+
+
+def _in_folder(remote: Remote, folder: Path) -> Path:
+    places = (folder / remote.place, folder / Path(remote.place).name)
+    for path in places:
+        if path.is_file():
+            return path
+    raise ConfigError("data.folder", str(folder), f"has neither {remote.place} nor {places[1].name} ({remote.url})")
+
+
+def _check(remote: Remote, path: Path, data: DownloadedData) -> None:
+    """Make sure that a file is the one the lock file knows; write it there if it is whole and the first.
+
+    Raises:
+        CorpusError: naming the file, both digests, and what to do.
+    """
+    lock_file = Path(data.lock_file).expanduser() if data.lock_file else data_root() / "downloads" / "digests.json"
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    known = (read_json(lock_file) or {}).get(remote.place)
+    if known is not None:
+        if digest != known:
+            raise CorpusError(
+                f"{path} ({remote.url}) has SHA-256 {digest}, {lock_file} says {known}: it is damaged, or not the file "
+                "that was used before. Delete it and fetch it again, or, if it is meant, delete its line there"
+            )
+        return
+    if remote.md5 is not None:
+        with open(path, "rb") as file:
+            if (md5 := hashlib.file_digest(file, "md5").hexdigest()) != remote.md5:
+                raise CorpusError(f"{path} ({remote.url}) has MD5 {md5}, its publisher says {remote.md5}; delete it")
+    try:
+        read_through(path, Path(remote.place).name)
+    except DamagedArchive as err:
+        raise CorpusError(f"{remote.url}: what came is damaged ({err}); fetch it again, or from a data.mirror") from err
+    with waiting_lock(lock_file.with_name(f".{lock_file.name}.lock"), lock_file.name, lambda line: None):
+        write_json(lock_file, {**(read_json(lock_file) or {}), remote.place: digest})
+
+
+def _download(remote: Remote, part: Path, data: DownloadedData, say: Callable[[str], None]) -> None:
+    """Download a file into `part`, trying again after failures that may pass, as long as something comes."""
+    if data.mirror is not None and not data.mirror.startswith(("http://", "https://")):
+        raise ConfigError("data.mirror", data.mirror, "must begin with http:// or https://")
+    url = f"{data.mirror.rstrip('/')}/{remote.place}" if data.mirror else remote.url
+    part.parent.mkdir(parents=True, exist_ok=True)
+    failures, most = 0, part.stat().st_size if part.exists() else 0
+    while True:
+        try:
+            return _receive(url, part, data.timeout_s, say)
+        except Interrupted as err:
+            size = part.stat().st_size if part.exists() else 0
+            failures, most = (1, size) if size > most else (failures + 1, most)
+            if failures > data.retries:
+                raise CorpusError(
+                    f"{url}: {err}; tried {failures} times. What has come is kept: the same command continues. "
+                    "Or give data.mirror=URL, or data.folder=FOLDER with the file in it"
+                ) from err
+            pause_s = min(LONGEST_PAUSE_S, max(err.pause_s, FIRST_PAUSE_S * 2 ** (failures - 1)))
+            say(f"{part.name[1:-5]}: {err}; again in {pause_s:.0f} s")
+            time.sleep(pause_s)
+
+
+def _receive(url: str, part: Path, timeout_s: float, say: Callable[[str], None]) -> None:
+    """Ask a server once for what is missing of a file, and append what comes.
+
+    Raises:
+        Interrupted: if less came than there is.
+        CorpusError: if asking again would not help.
+    """
+    state = _state_of(part)
+    begun = read_json(state) or {"total": None, "validator": None}
+    have = part.stat().st_size if part.exists() and state.exists() else 0
+    if have and have == begun["total"]:
+        return
+    headers = {"User-Agent": f"ablate/{__version__}", "Accept-Encoding": "identity"}
+    if have and begun["validator"]:
+        headers |= {"Range": f"bytes={have}-", "If-Range": begun["validator"]}
+    with _explained(url, part), urlopen(Request(url, headers=headers), timeout=timeout_s) as answer:
+        continued = answer.status == 206 and (answer.headers["Content-Range"] or "").startswith(f"bytes {have}-")
+        have = have if continued else 0
+        length = answer.headers["Content-Length"]
+        total = None if length is None else have + int(length)
+        free = shutil.disk_usage(part.parent).free
+        if total is not None and total - have > free:
+            raise CorpusError(f"{part.parent}: {total - have:,} bytes are to come, {free:,} are free; set ABLATE_DATA")
+        if not continued:
+            part.write_bytes(b"")  # first, so that no old bytes are taken for the new file's
+            write_json(state, {"validator": _validator(answer), "total": total})
+        progress = Progress(part.name[1:-5], have, total, say)
+        with open(part, "ab") as file:
+            while chunk := answer.read1(CHUNK):
+                file.write(chunk)
+                progress.add(len(chunk))
+        if total is not None and progress.have < total:
+            raise Interrupted(f"the connection ended after {progress.have:,} of {total:,} bytes")
+
+
+@contextmanager
+def _explained(url: str, part: Path) -> Iterator[None]:
+    """Tell failures that may pass (Interrupted) from those that the user must mend (CorpusError)."""
+    try:
+        yield
+    except HTTPError as err:
+        if err.code == 416:  # nothing follows what we have: it was of another file
+            _forget(part)
+            raise Interrupted("the server has less than what came before; starting over") from err
+        if err.code in PASSING:
+            asked_s = err.headers["Retry-After"] or ""
+            raise Interrupted(f"{err.code} {err.reason}", float(asked_s) if asked_s.isdecimal() else 0.0) from err
+        ways = "give data.mirror=URL, or data.folder=FOLDER with the file in it"
+        raise CorpusError(f"{url}: the server says {err.code} {err.reason}; {ways}") from err
+    except (OSError, http.client.HTTPException) as err:  # URLError and time-outs are OSErrors
+        if isinstance(err, OSError) and err.errno in FULL:
+            raise CorpusError(f"{part}: {err.strerror}; what has come is kept, the same command continues") from err
+        reason = err.reason if isinstance(err, URLError) else err
+        raise Interrupted(f"{type(reason).__name__}: {reason}" if str(reason) else type(reason).__name__) from err
+
+
+class Progress:
+    """Counts what comes of a file, and says so now and then."""
+
+    def __init__(self, name: str, have: int, total: int | None, say: Callable[[str], None]):
+        self.name, self.have, self.total, self.say = name, have, total, say
+        self.first, self.start_s = have, time.monotonic()
+        self.last_s = self.start_s
+        size = "" if total is None else f", {total / 1e6:,.1f} MB"
+        say(f"downloading {name}{size}" + (f", from {have / 1e6:,.1f} MB on" if have else ""))
+
+    def add(self, size: int) -> None:
+        """Count bytes."""
+        self.have += size
+        now_s = time.monotonic()
+        if now_s - self.last_s < TELL_S:
+            return
+        self.last_s = now_s
+        rate = (self.have - self.first) / (now_s - self.start_s)
+        left = (
+            ""
+            if self.total is None
+            else f" of {self.total / 1e6:,.1f} MB, {(self.total - self.have) / rate:.0f} s left"
+        )
+        self.say(f"{self.name}: {self.have / 1e6:,.1f}{left}, {rate / 1e6:.2f} MB/s")
+
+
+def _validator(answer: http.client.HTTPResponse) -> str | None:
+    """Give what If-Range takes: a strong entity tag or a date; None if the server has neither."""
+    tag: str | None = answer.headers["ETag"]
+    return tag if tag and not tag.startswith("W/") else answer.headers["Last-Modified"]
+
+
+def _state_of(part: Path) -> Path:
+    """Name the file that says of what `part` is a part: only the same file is continued."""
+    return part.with_name(f"{part.name}.json")
+
+
+def _forget(part: Path) -> None:
+    part.unlink(missing_ok=True)
+    _state_of(part).unlink(missing_ok=True)
