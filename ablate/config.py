@@ -197,7 +197,9 @@ class ClusterConfig:
 
     workers: int  # runs at once; 0: physical cores ÷ threads
     threads: int  # CPU threads of one run; on one machine the same number gives the same bits
-    sustained_gflops: float  # floating-point operations per second of one run, in 10^9: the plan's rate before any run
+    # Floating-point operations per second of one run, in 10^9, for the plan's hours before any run is measured; 0: by
+    # the cost model on a CPU, 40 on another device.
+    sustained_gflops: float
 
 
 @dataclass

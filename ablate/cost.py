@@ -2,6 +2,7 @@
 
 import statistics
 
+from ablate.estimate import ASSUMED_GFLOPS
 from ablate.plan import TO_DO, Plan, PlannedRun, older_runs
 
 # What Table 2 counts as training cost: time × GPUs × sustained rate (section 6.1), 9.5 TFLOPS for a P100.
@@ -19,8 +20,8 @@ def describe(plan: Plan, workers: int) -> str:
     """
     width = max(12, *(len(row) for row in plan.rows))
     lines = [
-        f"{'row':<{width}} {'seeds':>5} {'parameters':>11} {'as the paper':>12} {'steps':>7} {'FLOPs':>8} {'hours':>8}"
-        "  state"
+        f"{'row':<{width}} {'seeds':>5} {'parameters':>11} {'as the paper':>12} {'steps':>7} {'FLOPs':>8} {'hours':>8} "
+        f"{'MB':>6}  state"
     ]
     for row, runs in plan.rows.items():
         one = runs[0]
@@ -28,10 +29,11 @@ def describe(plan: Plan, workers: int) -> str:
             lines.append(f"{row:<{width}} equals {one.rows[0]} at this preset: the same runs fill both")
             continue
         hours = statistics.mean(map(plan.hours, runs))
+        memory = "?" if one.memory_mb is None else f"{one.memory_mb:,.0f}"
         state = states(runs) if plan.corpus else "unknown: corpus not prepared"
         lines.append(
             f"{row:<{width}} {len(runs):>5} {one.params_actual:>11,} {one.params_paper:>12,} "
-            f"{one.cfg.optim.train_steps:>7,} {one.flops:>8.1e} {hours:>8.3f}  {state}"
+            f"{one.cfg.optim.train_steps:>7,} {one.flops:>8.1e} {hours:>8.3f} {memory:>6}  {state}"
         )
     lines += cost(plan, workers)
     if changes := {key: change for planned in plan.runs for key, change in planned.changes.items()}:
@@ -51,16 +53,17 @@ def cost(plan: Plan, workers: int) -> list[str]:
     counts = ", ".join(f"{number} {name}" for name, number in count_states(plan).items())
     if plan.corpus is None:
         counts = "which of them are done is unknown"
-    sustained = plan.runs[0].cfg.cluster.sustained_gflops
+    sustained = plan.runs[0].cfg.cluster.sustained_gflops or ASSUMED_GFLOPS
     lines = [
         f"FLOPs and hours above are of one run. {len(plan.runs)} runs: {counts}. {hours:.3f} hours in all, "
         f"{left:.3f} to run ({left / at_once:.3f} with {at_once} at once).",
-        f"Hours: measured where a seed of the row is done here, else from {plan.flops_per_s / 1e9:.1f} GFLOP/s a run: "
-        f"{plan.rate_source}.",
+        f"Hours: measured where a seed of the row is done here, else {plan.time_source}.",
         f"Training FLOPs in all: {sum(planned.flops for planned in plan.runs):.1e}, matrix products counted; "
         f"{hours * 3600 * sustained * 1e9:.1e} the paper's way (section 6.1), hours × 1 device × sustained rate, "
-        f"at cluster.sustained_gflops={sustained:g}.",
+        f"at {sustained:g} GFLOP/s (cluster.sustained_gflops).",
     ]
+    if plan.runs[0].memory_mb is not None:
+        lines.insert(2, f"MB: the most that training holds, interpreter included, {plan.memory_source}.")
     if plan.preset == "paper":
         papers = ", ".join(
             f"{row} {hours:g} h × {PAPER_GPUS} P100 × {PAPER_FLOPS_PER_S / 1e12:g} TFLOPS = "

@@ -19,6 +19,7 @@ from ablate.compose import compose, compose_rows
 from ablate.config import NOT_SAID, Config, ConfigError, check, diff, fingerprint, scaled, science
 from ablate.data import corpus as corpora
 from ablate.device import resolve_device
+from ablate.estimate import Guess, Lengths, guess
 from ablate.params import count_parameters, params_paper, run_flops
 from ablate.record import Record
 from ablate.rundir import RunDir, read_json
@@ -39,6 +40,8 @@ class PlannedRun:
     run: RunDir
     state: RunState
     flops: float  # of its training
+    guessed_s: float  # seconds of its training, as estimated before anything is measured
+    memory_mb: float | None  # the most memory its training holds, as estimated; None where that is not known
     rows: list[str] = field(default_factory=list)  # more than one where rows are equal
 
     @property
@@ -63,8 +66,9 @@ class Plan:
     configs: dict[str, Config]  # by row, at the preset's scale
     rows: dict[str, list[PlannedRun]]  # by row, one per seed; rows share runs where they are equal
     runs: list[PlannedRun]  # each once, in the order of the rows
-    flops_per_s: float  # of one run on this machine
-    rate_source: str  # where that number comes from, in words
+    pace: float  # seconds measured on this machine ÷ seconds estimated; 1 until there are any
+    time_source: str  # where estimates of hours come from, in words
+    memory_source: str  # and of memory
     corpus: corpora.Corpus | None  # None: not prepared, so which runs are done cannot be told
 
     @property
@@ -83,10 +87,10 @@ class Plan:
         return {identity: statistics.median(times) for identity, times in found.items()}
 
     def hours(self, planned: PlannedRun) -> float:
-        """Tell a finished run's training time; else estimate it, from its row's other seeds or the rate."""
+        """Tell a finished run's training time; else estimate it, from its row's other seeds or by the guess."""
         if planned.state.train_s is not None:
             return planned.state.train_s / 3600
-        return self.measured_s.get(planned.fingerprint, planned.flops / self.flops_per_s) / 3600
+        return self.measured_s.get(planned.fingerprint, planned.guessed_s * self.pace) / 3600
 
 
 # What names, places or watches a row's runs, and cannot change what they are.
@@ -209,6 +213,8 @@ def make_plan(
     digests = corpus.digests if corpus else {}
     root = Path(first.runs_dir).absolute()
     there = runs_on_disk(root / first.preset)
+    lengths = Lengths.of(corpus.split("train")) if corpus else Lengths()
+    guessed = guess(lengths, first.device, first.cluster.sustained_gflops)
     by_identity: dict[tuple[str, int], PlannedRun] = {}
     planned_rows: dict[str, list[PlannedRun]] = {}
     for row, cfg in rows.items():
@@ -231,12 +237,26 @@ def make_plan(
                     run=run,
                     state=read_state(run),
                     flops=flops,
+                    guessed_s=guessed.train_s(facts, flops),
+                    memory_mb=guessed.model.peak_mb(facts, lengths) if first.device == "cpu" else None,
                 )
             by_identity[identity, seed].rows.append(row)
             planned_rows[row].append(by_identity[identity, seed])
     runs = list(by_identity.values())
-    rate, source = measured_rate(runs, root / first.preset, first.device, first.cluster.sustained_gflops)
-    return Plan(first.preset, title, seeds, root, rows, planned_rows, runs, rate, source, corpus)
+    pace, source = measured_pace(guessed, runs, root / first.preset, first.device)
+    return Plan(
+        first.preset,
+        title,
+        seeds,
+        root,
+        rows,
+        planned_rows,
+        runs,
+        pace,
+        source,
+        guessed.model.said("memory_mb"),
+        corpus,
+    )
 
 
 def runs_on_disk(folder: Path) -> dict[tuple[str, int], list[RunDir]]:
@@ -268,26 +288,35 @@ def choose(found: list[RunDir], root: Path, preset: str, row: str, identity: str
     return (finished or [run for run in found if run.path == own.path] or found or [own])[0]
 
 
-def measured_rate(runs: list[PlannedRun], folder: Path, device: str, sustained_gflops: float) -> tuple[float, str]:
-    """Give operations per second of one run: the median of the records made here on this device, else the stated rate.
+def measured_pace(guessed: Guess, runs: list[PlannedRun], folder: Path, device: str) -> tuple[float, str]:
+    """Give measured ÷ estimated seconds of training, the median of the records made here on this device, else 1.
 
     Args:
+        guessed: what estimates.
         runs: the plan's; only if none of them tells, the other records of the preset are read.
         folder: the preset's.
         device: as resolved.
-        sustained_gflops: what to assume before anything is measured.
+
+    Returns:
+        That, and where estimates come from, in words.
     """
-    rates = rates_here((planned.state.record for planned in runs), device)
-    if not rates:
-        rates = rates_here((read_json(path) for path in folder.glob("*/*/seed*/record.json")), device)
-    if rates:
-        return statistics.median(rates), f"the median of {len(rates)} finished runs here"
-    return sustained_gflops * 1e9, f"cluster.sustained_gflops={sustained_gflops:g}; nothing measured here yet"
+    paces = paces_here(guessed, (planned.state.record for planned in runs), device)
+    if not paces:
+        paces = paces_here(guessed, (read_json(path) for path in folder.glob("*/*/seed*/record.json")), device)
+    if not paces:
+        return 1.0, f"{guessed.source}; nothing measured here yet"
+    pace = statistics.median(paces)
+    return pace, f"{guessed.source}, times {pace:.2f}, the median of {len(paces)} finished runs here"
 
 
-def rates_here(records: Iterable[Record | None], device: str) -> list[float]:
-    """List the operations per second of those runs that were finished on this machine's device."""
-    return [done["timing"]["flops_per_s"] for done in records if done is not None and done_here(done, device)]
+def paces_here(guessed: Guess, records: Iterable[Record | None], device: str) -> list[float]:
+    """List measured ÷ estimated seconds of those runs that were finished on this machine's device."""
+    found = []
+    for done in records:
+        if done is not None and done_here(done, device):
+            train_s, flops_per_s = done["timing"]["train_s"], done["timing"]["flops_per_s"]
+            found.append(train_s / guessed.train_s(done["science"], train_s * flops_per_s))
+    return found
 
 
 def done_here(done: Record, device: str) -> bool:

@@ -211,20 +211,29 @@ def in_process(script: Path, shape: str, threads: int, scratch: str) -> Callable
     """
 
     def measure(name: str) -> dict[str, float]:
-        command = [sys.executable, str(script), "--worker", name, "--shape", shape, "--threads", str(threads)]
-        limits = {variable: str(threads) for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
-        environment = {**os.environ, **limits, "TMPDIR": scratch}
-        try:
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIME_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            raise RuntimeError(f"not finished after {TIME_LIMIT_S} s") from None
-        if done.returncode:
-            raise RuntimeError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
-        numbers: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        numbers = child([str(script), "--worker", name, "--shape", shape, "--threads", str(threads)], threads, scratch)
         print(f"{name:<14} {numbers['tokens_per_s']:10,.0f} tokens/s {numbers['peak_mb']:9,.0f} MB", file=sys.stderr)
         return numbers
 
     return measure
+
+
+def child(arguments: Sequence[str], threads: int, scratch: str) -> Any:
+    """Run Python in a process of its own; gives the JSON that is the last line it prints.
+
+    Raises:
+        RuntimeError: if it fails, with the last line it says.
+    """
+    limits = {variable: str(threads) for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    environment = {**os.environ, **limits, "TMPDIR": scratch}
+    command = [sys.executable, *arguments]
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIME_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"not finished after {TIME_LIMIT_S} s") from None
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def medians(results: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, float]]:

@@ -14,8 +14,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 import common
 import decode_speed
+import scaling_page
+import scaling_point
 import train_speed
 from common import Shape
+
+from ablate import config
 
 SMALL = Shape(8, 2, 2, 12, 29, num_sentences=7, shortest=3, longest=5, rounds=2)
 
@@ -130,3 +134,35 @@ def test_training_is_measured(name):
 
 def test_decoding_is_measured_on_translations_of_the_length_asked_for():
     assert decode_speed.work("ours", SMALL, threads=1)["tokens_per_s"] > 0
+
+
+def test_a_fit_finds_the_coefficients_that_made_the_numbers_and_none_below_zero():
+    rng = np.random.default_rng(1)
+    counts = [{"a": x, "b": y, "c": z} for x, y, z in rng.uniform(1, 9, (6, 3))]
+    exact = [2 * count["a"] + 3 * count["b"] for count in counts]
+    assert scaling_page.fit(counts, exact) == pytest.approx({"a": 2, "b": 3, "c": 0}, abs=1e-9)
+    errors, spread = scaling_page.leave_one_out(counts, exact)
+    assert errors == pytest.approx([0] * 6, abs=1e-9) and spread == pytest.approx(dict.fromkeys("abc", 0), abs=1e-9)
+    assert scaling_page.fit(counts, [4 * count["a"] - count["c"] for count in counts])["c"] == 0
+
+
+def test_a_fits_errors_are_relative():
+    counts = [{"a": 1.0}, {"a": 1.0}]
+    assert scaling_page.fit(counts, [1.0, 3.0]) == pytest.approx({"a": 1.2})  # least (x - 1)² + (x / 3 - 1)²
+    assert scaling_page.leave_one_out(counts, [1.0, 3.0])[0] == pytest.approx([3 / 1 - 1, 1 / 3 - 1])
+
+
+def test_coefficients_are_written_in_the_unit_that_suits_them():
+    assert scaling_page.with_unit(2.1e-3, 4e-4, "seconds") == "2.1 ± 0.4 ms"
+    assert scaling_page.with_unit(0.0, 4e-9, "seconds") == "0 ± 4 ns"
+    assert scaling_page.with_unit(1.5e-5, 0.0, "memory_mb") == "15 ± 0 bytes"
+
+
+def test_a_point_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(scaling_point, "TIMED_S", 0.01)
+    cfg = common.our_config(SMALL, "optim.batch_tokens=12", "data.vocab_size=29")
+    config.save(cfg, tmp_path / "config.yaml")
+    found = scaling_point.work({"config": str(tmp_path / "config.yaml"), "length": 4})
+    assert found["update_s"] > 0 and found["peak_mb"] > 50
+    sentences = scaling_point.sentences(cfg, length=4)
+    assert len(sentences) == 8 * 3 and set(sentences.src_lengths) == {4}

@@ -29,12 +29,24 @@ def test_the_plan_says_rows_seeds_parameters_steps_operations_hours_and_states()
     with lock(asked.rows["A_h4"][0].run.lock):
         asked = planned("+sweep=row_A", "seeds=2")
         lines = describe(asked, workers=2).splitlines()
-    assert lines[0].split() == ["row", "seeds", "parameters", "as", "the", "paper", "steps", "FLOPs", "hours", "state"]
+    assert lines[0].split() == [
+        "row",
+        "seeds",
+        "parameters",
+        "as",
+        "the",
+        "paper",
+        "steps",
+        "FLOPs",
+        "hours",
+        "MB",
+        "state",
+    ]
     assert [line.split()[0] for line in lines[1:6]] == ["base", "A_h1", "A_h4", "A_h16", "A_h32"]
     base = asked.runs[0]
     numbers = ["2", f"{base.params_actual:,}", f"{base.params_paper:,}", "60", f"{base.flops:.1e}", "0.010"]
-    assert lines[1].split()[1:7] == numbers
-    assert [line.split(maxsplit=7)[7] for line in lines[1:5]] == [
+    assert lines[1].split()[1:8] == [*numbers, f"{base.memory_mb:.0f}"]
+    assert [line.split(maxsplit=8)[8] for line in lines[1:5]] == [
         "done (seed 1); to run (seed 2)",
         "failed: NonFiniteLoss: loss is nan at update 7 (seed 1); to run (seed 2)",
         "running: starting (seed 1); stopped: killed (seed 2)",

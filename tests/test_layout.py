@@ -16,7 +16,7 @@ ORDER = [
     "rundir typeset draw",
     "config",
     "params schedule data device stats bleu",
-    "record model loss adam cells judge",
+    "record estimate model loss adam cells judge",
     "checkpoint decode track",
     "evaluate",
     "train",

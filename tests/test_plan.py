@@ -12,6 +12,7 @@ from ablate.config import ClusterConfig, ConfigError, load
 from ablate.cost import describe
 from ablate.data import corpus as corpora
 from ablate.data.source import data_root
+from ablate.estimate import Lengths, guess
 from ablate.launch import freeze
 from ablate.plan import Plan, older_runs, plan_from
 from ablate.run import main as run_command
@@ -215,7 +216,7 @@ def test_equal_points_run_once_and_fill_both_cells(mine):  # P9
     assert mine(rows, ["N7"], "+row=N7").runs[0].state.name == "done"
 
 
-def test_hours_are_operations_over_the_rate_until_there_are_measured_ones():
+def test_hours_are_operations_over_a_stated_rate_until_there_are_measured_ones():
     asked = planned("cluster.sustained_gflops=2")
     run = asked.runs[0]
     assert asked.hours(run) == pytest.approx(run.flops / 2e9 / 3600)
@@ -225,12 +226,25 @@ def test_hours_are_operations_over_the_rate_until_there_are_measured_ones():
     assert [asked.hours(run) for run in asked.runs] == pytest.approx([0.01, 0.01])  # 36 s each, one measured
 
 
+def test_hours_and_memory_are_by_the_cost_model_if_no_rate_is_stated():
+    asked = planned("+sweep=row_C", "device=cpu")
+    lengths, model = Lengths.of(asked.corpus.split("train")), guess(Lengths(), "cpu", 0.0).model
+    for run in asked.runs:
+        assert asked.hours(run) == pytest.approx(60 * model.update_s(run.science, lengths) / 3600)
+        assert run.memory_mb == model.peak_mb(run.science, lengths)
+    assert "MB: the most that training holds" in describe(asked, workers=1)
+    finish(asked.runs[0], ppl=9.0, bleu=9.0)  # 36 s: the others are longer by as much
+    after = planned("+sweep=row_C", "device=cpu")
+    pace = 36.0 / asked.runs[0].guessed_s
+    assert after.hours(after.runs[1]) == pytest.approx(pace * asked.hours(asked.runs[1]))
+
+
 def test_a_rows_own_time_goes_before_the_rate_of_all():
     asked = planned("+row=A_h4", "seeds=2")
     record = finish(asked.runs[0], ppl=9.0, bleu=9.0)
-    finish(asked.runs[0], ppl=9.0, bleu=9.0, timing={**record["timing"], "train_s": 72.0, "flops_per_s": 1.0})
+    finish(asked.runs[0], ppl=9.0, bleu=9.0, timing={**record["timing"], "train_s": 72.0})
     asked = planned("+row=A_h4", "seeds=2")
-    assert asked.flops_per_s == 1.0
+    assert asked.pace == pytest.approx(72.0 / asked.runs[0].guessed_s)
     assert [asked.hours(run) for run in asked.runs] == pytest.approx([0.02, 0.02])
     finish(asked.runs[0], 9.0, 9.0, provenance=[{**record["provenance"][0], "host": "elsewhere"}])
     asked = planned("+row=A_h4", "seeds=2", "cluster.sustained_gflops=2")
@@ -239,7 +253,8 @@ def test_a_rows_own_time_goes_before_the_rate_of_all():
 
 def test_a_rate_is_of_the_plans_own_runs_or_else_of_the_presets():
     finish(planned("+row=A_h4").runs[0], ppl=9.0, bleu=9.0)
-    assert planned("+row=A_h1").rate_source == "the median of 1 finished runs here"
+    asked = planned("+row=A_h1")
+    assert asked.time_source.endswith(f"times {asked.pace:.2f}, the median of 1 finished runs here")
 
 
 def test_only_runs_on_the_same_device_tell_the_rate():
@@ -247,7 +262,7 @@ def test_only_runs_on_the_same_device_tell_the_rate():
     record = finish(asked.runs[0], ppl=9.0, bleu=9.0)
     on_gpu = {**record["provenance"][0], "device": "cuda: some card"}
     finish(asked.runs[0], ppl=9.0, bleu=9.0, provenance=[on_gpu])
-    assert "nothing measured here yet" in planned("device=cpu").rate_source
+    assert "nothing measured here yet" in planned("device=cpu").time_source
 
 
 def test_without_the_corpus_what_is_done_is_said_to_be_unknown():
