@@ -16,6 +16,8 @@ import common
 import decode_speed
 import scaling_page
 import scaling_point
+import stopwatch
+import sweep_speed
 import train_speed
 from common import Shape
 
@@ -166,3 +168,25 @@ def test_a_point_is_measured(tmp_path, monkeypatch):
     assert found["update_s"] > 0 and found["peak_mb"] > 50
     sentences = scaling_point.sentences(cfg, length=4)
     assert len(sentences) == 8 * 3 and set(sentences.src_lengths) == {4}
+
+
+def test_a_part_within_another_is_counted_once(monkeypatch):
+    now = iter(range(100))
+    monkeypatch.setattr(time, "time", lambda: next(now))
+    monkeypatch.setattr(time, "process_time", lambda: 0.5)
+    watch = stopwatch.Stopwatch()  # at 0
+    with watch.on("outer"):  # 1: the rest had 1
+        inner = watch.watched(lambda: "done", "inner")
+        assert inner() == "done"  # 2: outer had 1; 3: inner had 1
+    watch.charge()  # 4: outer had 1 more; 5
+    assert {part: wall_s for part, (wall_s, _) in watch.seconds.items()} == {"the rest": 2, "outer": 2, "inner": 1}
+
+
+def test_training_is_told_from_what_is_beside_it():
+    parts = {"a": [1.0, 0.5], "b": [3.0, 1.5], sweep_speed.TRAINING: [9.0, 8.0], sweep_speed.COMMAND: [5.0, 4.0]}
+    lines = sweep_speed.markdown(parts, {"ours": {"wall_s": 2.0, "cpu_s": 1.0}}).splitlines()
+    assert "| a | 0.50 | 5.0% | 1.00 |" in lines
+    assert "| **beside training** | 2.00 | 20.0% | 4.00 |" in lines
+    assert "| **the run** | 10.00 | 100.0% | 13.00 |" in lines
+    assert "| once a sweep: `ablate.run`, to plan and to write the table | 4.00 | | 5.00 |" in lines
+    assert lines[-1] == "| ours | 1.00 | 2.00 |"

@@ -1,4 +1,5 @@
 import dataclasses
+import gc
 import json
 import os
 import re
@@ -66,6 +67,13 @@ def test_the_perplexity_that_training_ended_with_is_not_measured_again(monkeypat
 def test_the_perplexity_of_an_average_is_the_averages():
     dev = undisturbed("decode.average_checkpoints=2")["dev"]
     assert abs(dev["ppl"] - dev["history"][-1][1]) > 1e-6
+
+
+def test_libraries_that_cannot_be_loaded_leave_the_garbage_collector_on(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ablate.train", None)
+    with pytest.raises(ImportError):
+        worker.load_libraries()
+    assert gc.isenabled()
 
 
 def test_a_finished_run_is_left_as_it_is():
