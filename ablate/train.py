@@ -17,6 +17,7 @@ from ablate.config import Config
 from ablate.data.batch import Batch, Batches
 from ablate.data.packed import Packed
 from ablate.decode import Stopped
+from ablate.device import keep_freed_memory
 from ablate.evaluate import Perplexity, perplexity
 from ablate.loss import smoothed_loss
 from ablate.model.ragged import Ragged
@@ -145,6 +146,8 @@ class Trainer:
             train_set, batch_tokens=cfg.optim.batch_tokens, counting=cfg.optim.batch_counting, seed=cfg.seed
         )
         self.optimizer = Adam(model.parameters(), cfg.optim.adam_beta1, cfg.optim.adam_beta2, cfg.optim.adam_eps)
+        if cfg.device == "cpu":
+            keep_freed_memory()
         self.progress = Progress()
         checkpoint.sweep(checkpoints)
         state = checkpoint.newest(checkpoints, science, cfg.device, say)

@@ -42,7 +42,7 @@ def close(ours: Tensor, expected: list, atol: float = 1e-6) -> None:
 
 def weights_of(query: Tensor, key: Tensor, **kwargs) -> Tensor:
     """Read the attention weights of one head: with the identity as values they are the output."""
-    return attend(query[None, None], key[None, None], torch.eye(len(key))[None, None], **kwargs)[0]
+    return attend(query[None, None], key[None, None], torch.eye(len(key))[None, None], **kwargs)[0, 0]
 
 
 def of_lengths(*lengths: int) -> Ragged:
@@ -181,13 +181,18 @@ def test_explicit_attention_equals_torchs_fused_one(num_heads, tgt_len, src_len,
     generator = torch.Generator().manual_seed(seed)
     if kind == "causal":
         src_len = tgt_len
-    query = torch.randn(2, num_heads, tgt_len, d_k, generator=generator)
-    key = torch.randn(2, num_heads, src_len, d_k, generator=generator)
-    value = torch.randn(2, num_heads, src_len, d_v, generator=generator)
+    query = torch.randn(2, num_heads, tgt_len, d_k, generator=generator, requires_grad=True)
+    key = torch.randn(2, num_heads, src_len, d_k, generator=generator, requires_grad=True)
+    value = torch.randn(2, num_heads, src_len, d_v, generator=generator, requires_grad=True)
     mask = torch.rand(2, 1, 1, src_len, generator=generator).gt(0.7).float() * HIDDEN if kind == "mask" else None
     expected = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=kind == "causal")
     ours = attend(query, key, value, mask, causal=kind == "causal")
-    torch.testing.assert_close(ours, expected.transpose(1, 2).flatten(2), rtol=1e-4, atol=1e-5)
+    grad = torch.randn(expected.shape, generator=generator)
+    for found, plain in zip(
+        *(torch.autograd.grad(x, (query, key, value), grad) for x in (ours, expected)), strict=True
+    ):
+        torch.testing.assert_close(found, plain, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

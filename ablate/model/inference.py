@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ablate.model.attention import attend
+from ablate.model.attention import attend, join_heads
 from ablate.model.ragged import HIDDEN, Ragged, spread
 from ablate.model.transformer import DecoderLayer, Transformer
 
@@ -182,7 +182,7 @@ def step(
     """Decode the next position one layer further; the beams of a sentence are as if they were its positions."""
     query, kept.keys[:, :, new], kept.values[:, :, new] = layer.attention.project(x)
     attended = attend(query, kept.keys[:, :, : new.stop], kept.values[:, :, : new.stop], visible)
-    x = layer.attention_norm(x, layer.attention.out(attended))
+    x = layer.attention_norm(x, layer.attention.out(join_heads(attended)))
     x = layer.cross_attention_norm(x, layer.cross_attention.step(x, kept.memory_key, kept.memory_value, mask))
     x = layer.feed_forward_norm(x, layer.feed_forward(x))
     return x

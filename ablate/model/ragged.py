@@ -1,11 +1,12 @@
 """Sentences of a batch without their padding: all tokens in rows, one sentence after another.
 
-Only attention needs to know which rows are one sentence; it spreads them out into a rectangle. Everything else looks
-at each token alone, and spends nothing on padding.
-Axes: N tokens of the batch, B sentences, L longest sentence.
+Only attention needs to know which rows are one sentence; it spreads them out into a rectangle, head by head.
+Everything else looks at each token alone, and spends nothing on padding.
+Axes: N tokens of the batch, B sentences, L longest sentence, h heads.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ class Ragged:
     slots: Int[Tensor, "N"]  # of each token, counted row by row
     tokens: Int[Tensor, "B L"]  # which token a slot shows; where there is none, any
     mask: Float[Tensor, "B 1 1 L"] | None  # added to attention scores: hides slots without token; None: there are none
+    places: dict[tuple[int, ...], tuple[Tensor, Tensor]] = field(default_factory=dict)  # what `moves` has found
 
     @classmethod
     def of(cls, ids: Int[Tensor, "B L"], pad_id: int) -> "Ragged":
@@ -45,43 +47,93 @@ class Ragged:
         mask = None if self.mask is None else moved(self.mask)
         return Ragged(moved(self.ids), moved(self.positions), moved(self.slots), moved(self.tokens), mask)
 
+    def moves(self, num_heads: int, widths: tuple[int, ...]) -> tuple[Int[Tensor, "spread"], Int[Tensor, "collected"]]:
+        """Say how rows become heads and back, in pieces as wide as all widths allow; all layers move alike.
 
-class _Spread(torch.autograd.Function):
+        Args:
+            num_heads: h.
+            widths: of one head in each part of a row: d_k, d_k, d_v for queries, keys and values side by side.
+
+        Returns:
+            For each piece of the parts, (B, h, L, width) one after another, which piece of the rows it shows; for each
+            piece of the rows, (N, Σ h · width), where it is among the former.
+        """
+        if (num_heads, *widths) in self.places:
+            return self.places[num_heads, *widths]
+        (batch, length), piece = self.tokens.shape, math.gcd(*widths)
+        heads = torch.arange(num_heads, device=self.slots.device)
+        sentences = self.slots // length
+        pieces_of_row = num_heads * sum(widths) // piece
+        spread, collected, column, begin = [], [], 0, 0
+        for width in widths:
+            count = width // piece
+            within = torch.arange(count, device=heads.device)
+            columns = column + heads[:, None, None] * count + within  # (h, 1, count)
+            spread.append((self.tokens[:, None, :, None] * pieces_of_row + columns).flatten())  # (B, h, L, count)
+            place = (sentences[:, None] * num_heads + heads) * length + self.positions[:, None]  # (N, h)
+            collected.append((begin + place[:, :, None] * count + within).flatten(1))  # (N, h · count)
+            column, begin = column + num_heads * count, begin + batch * num_heads * length * count
+        self.places[num_heads, *widths] = torch.cat(spread), torch.cat(collected, 1).flatten()
+        return self.places[num_heads, *widths]
+
+
+def pick(x: Tensor, places: Tensor, piece: int) -> Tensor:
+    """Take pieces of this width, in this order."""
+    return x.reshape(-1, piece).index_select(0, places).flatten()
+
+
+class _ToHeads(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, tokens: Tensor, slots: Tensor) -> Tensor:
-        ctx.save_for_backward(slots)
-        return rows.index_select(0, tokens.flatten())
+    def forward(ctx: Any, rows: Tensor, sentences: Ragged, num_heads: int, widths: tuple[int, ...]) -> Any:
+        spread, ctx.collected = sentences.moves(num_heads, widths)
+        ctx.shape, ctx.piece = rows.shape, math.gcd(*widths)
+        batch, length = sentences.tokens.shape
+        parts = pick(rows, spread, ctx.piece).split([batch * num_heads * length * width for width in widths])
+        return tuple(part.view(batch, num_heads, length, -1) for part in parts)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (slots,) = ctx.saved_tensors
-        return grads[0].index_select(0, slots), None, None
+        flat = torch.cat([grad.flatten() for grad in grads])
+        return pick(flat, ctx.collected, ctx.piece).view(ctx.shape), None, None, None
 
 
-class _Collect(torch.autograd.Function):
+class _ToRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rectangle: Tensor, tokens: Tensor, slots: Tensor, mask: Tensor | None) -> Tensor:
-        ctx.save_for_backward(tokens, mask)
-        return rectangle.index_select(0, slots)
+    def forward(ctx: Any, heads: Tensor, sentences: Ragged) -> Tensor:
+        ctx.shape, ctx.sentences = heads.shape, sentences
+        ctx.spread, collected = sentences.moves(heads.shape[1], (heads.shape[3],))
+        return pick(heads, collected, heads.shape[3]).view(len(sentences.ids), -1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        tokens, mask = ctx.saved_tensors
-        spread = grads[0].index_select(0, tokens.flatten())
-        return spread if mask is None else spread.mul_((mask == 0).to(spread.dtype).view(-1, 1)), None, None, None
+        heads, mask = pick(grads[0], ctx.spread, ctx.shape[3]).view(ctx.shape), ctx.sentences.mask
+        return heads if mask is None else heads.mul_((mask == 0).to(heads.dtype).transpose(2, 3)), None
 
 
-def spread(rows: Float[Tensor, "N width"], ragged: Ragged) -> Float[Tensor, "B L width"]:
-    """Lay the rows out as sentences; a slot without token shows another token's row, and gives it no gradient."""
-    if ragged.mask is None:
-        return rows.view(*ragged.tokens.shape, -1)
-    slots: Tensor = _Spread.apply(rows, ragged.tokens, ragged.slots)  # type: ignore[no-untyped-call]
-    return slots.view(*ragged.tokens.shape, -1)
+def to_heads(
+    rows: Float[Tensor, "N width"], sentences: Ragged, num_heads: int, widths: tuple[int, ...]
+) -> tuple[Float[Tensor, "B h L _"], ...]:
+    """Lay rows out as sentences, head by head; a slot without token shows another token's, and gives it no gradient.
+
+    Args:
+        rows: one for each token.
+        sentences: that they are of.
+        num_heads: h.
+        widths: see `Ragged.moves`.
+
+    Returns:
+        One tensor for each width.
+    """
+    heads: tuple[Tensor, ...] = _ToHeads.apply(rows, sentences, num_heads, widths)  # type: ignore[no-untyped-call]
+    return heads
 
 
-def collect(rectangle: Float[Tensor, "B L width"], ragged: Ragged) -> Float[Tensor, "N width"]:
-    """Take the rows of the tokens back out of their slots; slots without token get no gradient."""
-    if ragged.mask is None:
-        return rectangle.flatten(0, 1)
-    rows: Tensor = _Collect.apply(rectangle.flatten(0, 1), ragged.tokens, ragged.slots, ragged.mask)  # type: ignore[no-untyped-call]
+def to_rows(heads: Float[Tensor, "B h L d"], sentences: Ragged) -> Float[Tensor, "N h*d"]:
+    """Take the tokens back out of their slots, heads side by side; slots without token get no gradient."""
+    rows: Tensor = _ToRows.apply(heads, sentences)  # type: ignore[no-untyped-call]
     return rows
+
+
+def spread(rows: Float[Tensor, "N width"], sentences: Ragged) -> Float[Tensor, "B L width"]:
+    """Lay rows out as sentences; a slot without token shows another token's row."""
+    return rows[sentences.tokens]
