@@ -192,6 +192,16 @@ class Multi30kData(DownloadedData):
 
 
 @dataclass
+class WmtData(DownloadedData):
+    """WMT14 English-German or English-French."""
+
+    news_commentary: str  # v9 (WMT14's) or v11 (the authors')
+    min_words: int  # a training pair is dropped if a side has fewer words between spaces,
+    max_words: int  # or more,
+    max_ratio: float  # or this many times the other side's
+
+
+@dataclass
 class ClusterConfig:
     """Where runs happen; nothing here changes a result."""
 
@@ -240,6 +250,8 @@ DATA_KINDS: dict[str, type[DataConfig]] = {
     "synthetic": SyntheticData,
     "files": FilesData,
     "multi30k": Multi30kData,
+    "wmt14_ende": WmtData,
+    "wmt14_enfr": WmtData,
 }
 
 SCIENCE = ("model", "data", "optim", "decode", "precision")  # the sections that can change a result

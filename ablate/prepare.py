@@ -9,9 +9,11 @@ from ablate.data.corpus import data_root, prepare
 EXAMPLES = """examples:
   python -m ablate.prepare                        the default corpus
   python -m ablate.prepare data=synthetic data.num_train=100000
+  python -m ablate.prepare data=wmt14_ende data.mirror=https://mirror.example/wmt
   python -m ablate.prepare data=files data.train_src=my.en data.train_tgt=my.de data.dev_src=… data.dev_tgt=…
 
-A prepared corpus is found again at once; it lies under $ABLATE_DATA, or else in the platform's cache folder"""
+What was interrupted goes on when the command is given again. A prepared corpus is found at once;
+it lies under $ABLATE_DATA, or else in the platform's cache folder"""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -24,9 +26,18 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="as for ablate.run; only data.* matters here")
     parser.add_argument("--config-dir", metavar="FOLDER", help="a folder of your own configuration files")
+    parser.add_argument(
+        "--processes", type=int, default=0, metavar="N", help="that encode (default: one for each core); same result"
+    )
     args = parser.parse_args(argv)
+    if args.processes < 0:
+        parser.error(f"argument --processes: {args.processes}: must be at least 0")
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
     try:
-        corpus = prepare(compose(args.overrides, args.config_dir).data, say=lambda line: print(line, file=sys.stderr))
+        corpus = prepare(compose(args.overrides, args.config_dir).data, say, args.processes)
     except (ValueError, OSError) as err:  # OSError: a folder that cannot be written, a full disk
         print(f"error: {err}", file=sys.stderr)
         return 2

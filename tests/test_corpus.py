@@ -167,12 +167,14 @@ def test_files_that_change_while_they_are_read_are_refused(root, tmp_path):
     assert listing(root / "corpora") == []
 
 
-def test_a_killed_preparation_is_swept_and_a_running_one_is_not(root):
-    for name in ("killed", "running"):
+def test_what_nobody_went_on_with_for_a_week_is_swept(root):
+    for name in ("killed", "running", "fresh"):
         (root / "corpora" / f".{name}.tmp").mkdir(parents=True)
+        if name != "fresh":
+            os.utime(root / "corpora" / f".{name}.tmp", times=(0, time.time() - 8 * 24 * 3600))
     with lock(root / "corpora" / ".running.lock"):
         made = corpus.prepare(SMALL, quiet)
-    assert listing(root / "corpora") == [".running.tmp", made.folder.name]
+    assert listing(root / "corpora") == [".fresh.tmp", ".running.tmp", made.folder.name]
 
 
 def test_a_preparation_that_was_killed_can_be_given_again(root):

@@ -31,7 +31,7 @@ ORDER = [
 TORCH = "model loss adam checkpoint decode evaluate train worker translate"
 DOORS = {
     "hydra": {"compose", "run"},
-    "sacrebleu": {"bleu"},
+    "sacrebleu": {"bleu", "data"},
     "wandb": {"track"},
     "pandas": {"table", "history", "draw"},
     "matplotlib": {"draw"},

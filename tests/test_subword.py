@@ -3,7 +3,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ablate.data.packed import Packed, Writer, dtype_of
+from ablate.data.packed import Packed, Side, Writer, dtype_of
 from ablate.data.source import CorpusError
 from ablate.data.subword import EOS, PAD, UNK, Subwords
 
@@ -102,9 +102,9 @@ def test_a_word_longer_than_the_trainer_takes_is_learned_from_and_comes_back(tmp
 
 def test_packed_files_give_back_what_was_written(tmp_path):
     writer = Writer(tmp_path, "dev", dtype_of(1 << 16))
-    writer.add([3, 65535], [])
-    writer.add([], [4, 5, 6])
-    assert writer.close() == {"src": 4, "tgt": 5}
+    writer.add(Side.of([[3, 65535]], "uint16"), Side.of([[]], "uint16"))
+    writer.add(Side.of([[]], "uint16"), Side.of([[4, 5, 6]], "uint16"))
+    assert writer.close() == (2, {"src": 4, "tgt": 5})
     packed = Packed.open(tmp_path, "dev", "uint16")
     assert len(packed) == 2
     assert [packed.src(i).tolist() for i in range(2)] == [[3, 65535, EOS], [EOS]]

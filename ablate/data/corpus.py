@@ -2,32 +2,37 @@
 
 import dataclasses
 import hashlib
-import itertools
 import json
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import sentencepiece
 
 from ablate.config import PATHS, DataConfig
-from ablate.data import files, homeassistant, multi30k, synthetic
-from ablate.data.packed import Packed, Writer, dtype_of
-from ablate.data.source import SIDES, SPLITS, CorpusError, Counts, Pairs, Source, data_root, read_lines, waiting_lock
+from ablate.data import files, homeassistant, multi30k, synthetic, wmt
+from ablate.data.build import PARTS, build
+from ablate.data.fetch import FULL
+from ablate.data.packed import Packed
+from ablate.data.pool import cores
+from ablate.data.source import SIDES, CorpusError, Say, Source, Unfinished, data_root, read_lines, waiting_lock
 from ablate.data.subword import Subwords
 from ablate.rundir import Held, lock, read_json, sync_folder, write_json
 
 __all__ = ["Corpus", "CorpusError", "data_root", "find", "prepare", "reopen"]
 
 PREPARATION_VERSION = "1"  # raise it when this package would make other bytes from the same text
-ENCODE_PAIRS = 10_000  # pairs encoded at once
+STALE_S = 7 * 24 * 3600  # after which an unfinished preparation is swept
 SOURCES: dict[str, Callable[[Any], Source]] = {
     "homeassistant": homeassistant.source,
     "synthetic": synthetic.source,
     "files": files.source,
     "multi30k": multi30k.source,
+    "wmt14_ende": wmt.source,
+    "wmt14_enfr": wmt.source,
 }
 
 
@@ -82,8 +87,11 @@ class Corpus:
             lines.append(f"{split}: {pairs:,} pairs, {tokens['src']:,} + {tokens['tgt']:,} subwords")
         for what in ("dropped", "mended"):
             lines += [f"{what}: {count:,} × {reason}" for reason, count in made[what].items()]
+        learned = f" learned from {made['learned_on']:,} training pairs, evenly spaced" if "learned_on" in made else ""
         shortened = ", ".join(f"{name} {digest[:12]}" for name, digest in self.digests.items())
-        return "\n".join([*lines, f"vocabulary: {made['vocab_size']:,} ids; digests: {shortened}", str(self.folder)])
+        return "\n".join(
+            [*lines, f"vocabulary: {made['vocab_size']:,} ids{learned}; digests: {shortened}", str(self.folder)]
+        )
 
 
 def find(data: DataConfig) -> Corpus | None:
@@ -109,17 +117,19 @@ def reopen(folder: Path, digests: dict[str, str]) -> Corpus:
     return corpus
 
 
-def prepare(data: DataConfig, say: Callable[[str], None] = print) -> Corpus:
+def prepare(data: DataConfig, say: Say = print, processes: int = 0) -> Corpus:
     """Give the prepared corpus, making it first if it is not there: once, whoever else asks at the same time.
 
-    It is made aside and renamed, so that no other process sees a part of it; what killed processes left is swept.
+    It is made aside and renamed, so that no other process sees a part of it. Where a preparation was killed, could not
+    download, or filled the disk, the next one goes on; what nobody went on with for a week is swept.
 
     Args:
         data: which corpus, and its segmentation.
         say: takes each line of progress.
+        processes: that encode; 0: one for each core; the result is the same.
 
     Raises:
-        ConfigError, CorpusError: for what the user can mend; nothing is left behind.
+        ConfigError, CorpusError: for what the user can mend.
     """
     source = SOURCES[data.name](data)
     folder = _folder(data, source)
@@ -129,18 +139,24 @@ def prepare(data: DataConfig, say: Callable[[str], None] = print) -> Corpus:
         if found := _find(folder):
             return found
         aside = _aside_of(folder)
-        shutil.rmtree(aside, ignore_errors=True)  # of a killed preparation: its lock is ours now
         _sweep(folder.parent)
-        aside.mkdir(parents=True)
+        aside.mkdir(parents=True, exist_ok=True)
         try:
-            write_json(aside / "manifest.json", _build(data, source, aside, say))
+            if not (aside / "manifest.json").is_file():
+                _make(data, source, aside, say, processes or cores())
+            _tidy(aside)
             if _folder(data, SOURCES[data.name](data)) != folder:
                 raise CorpusError(f"the files of data={data.name} changed while they were read; try again")
-            for path in (*aside.iterdir(), aside):
-                sync_folder(path)
-            aside.rename(folder)
-        finally:
+        except Unfinished:
+            raise
+        except ValueError:  # the settings or the text will be others next time
             shutil.rmtree(aside, ignore_errors=True)
+            raise
+        except OSError as err:
+            if err.errno in FULL:
+                raise Unfinished(f"{aside}: {err.strerror}; what is done is kept, the same command continues") from err
+            raise
+        aside.rename(folder)
     return Corpus(folder)
 
 
@@ -169,85 +185,34 @@ def _aside_of(folder: Path) -> Path:
 
 
 def _sweep(root: Path) -> None:
-    """Delete what killed preparations of other corpora left: a temporary folder whose lock nobody holds."""
+    """Delete what other preparations left a week ago and nobody is at: its lock is free."""
     for aside in root.glob(".*.tmp"):
-        with suppress(Held), lock(aside.with_suffix(".lock")):
-            shutil.rmtree(aside)
+        with suppress(Held, FileNotFoundError), lock(aside.with_suffix(".lock")):
+            if time.time() - aside.stat().st_mtime > STALE_S:
+                shutil.rmtree(aside)
 
 
-def _build(data: DataConfig, source: Source, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """Make every file of a corpus but its manifest, which is returned."""
-    counts = Counts()
+def _make(data: DataConfig, source: Source, folder: Path, say: Say, processes: int) -> None:
+    """Make every file of a corpus."""
     say(f"preparing {data.name}: {source.origin}")
-    text_digests = _write_text(source.read(counts, say, folder / "raw"), folder)
-    if missing := {"train", "dev"} - set(text_digests):
-        raise CorpusError(f"{data.name} has no sentences for {', '.join(sorted(missing))} after cleaning")
-    say(f"learning {data.vocab_size:,} subwords")
-    train = (read_lines(folder / f"train.{side}.txt") for side in SIDES)
-    subwords = Subwords.train(itertools.chain.from_iterable(train), data.vocab_size, folder / "subwords.model")
-    pairs, tokens = {}, {}
-    for split in text_digests:
-        say(f"packing {split}")
-        pairs[split], tokens[split] = _pack(folder, split, subwords, data.max_subwords, counts)
-    for side in SIDES:
-        (folder / f"train.{side}.txt").unlink()  # `decode` of the packed ids gives it back
-    combined = "".join(f"{split} {digest}\n" for split, digest in text_digests.items())
-    return {
+    start_s = time.monotonic()
+    made = build(source, folder, data.vocab_size, data.max_subwords, say, processes)
+    manifest = {
         "name": data.name,
         "languages": {"src": data.src_lang, "tgt": data.tgt_lang},
         "origin": source.origin,
         "licence": source.licence,
-        "pairs": pairs,
-        "subwords": tokens,
-        "dropped": dict(counts.dropped),
-        "mended": dict(counts.mended),
-        "vocab_size": subwords.vocab_size,
-        "dtype": dtype_of(subwords.vocab_size),
-        "digests": {
-            "corpus": hashlib.sha256(combined.encode()).hexdigest(),
-            "vocab": hashlib.sha256((folder / "subwords.model").read_bytes()).hexdigest(),
-        },
-        "text_digests": text_digests,
+        **made,
         "source": source.identity,
         "versions": {"preparation": PREPARATION_VERSION, "sentencepiece": sentencepiece.__version__},
     }
+    write_json(folder / "manifest.json", manifest)
+    say(f"prepared {data.name} in {time.monotonic() - start_s:.0f} s")
 
 
-def _write_text(pairs: Pairs, folder: Path) -> dict[str, str]:
-    """Write each split's sides as lines; give each split's SHA-256 over src NEWLINE tgt NEWLINE of all its pairs."""
-    opened: dict[str, list[Any]] = {}
-    digests: dict[str, Any] = {}
-    with ExitStack() as stack:
-        for split, src, tgt in pairs:
-            if split not in opened:
-                opened[split] = [stack.enter_context(open(folder / f"{split}.{side}.txt", "wb")) for side in SIDES]
-                digests[split] = hashlib.sha256()
-            for file, sentence in zip(opened[split], (src, tgt), strict=True):
-                line = sentence.encode() + b"\n"
-                file.write(line)
-                digests[split].update(line)
-    return {split: digests[split].hexdigest() for split in SPLITS if split in digests}
-
-
-def _pack(
-    folder: Path, split: str, subwords: Subwords, max_subwords: int, counts: Counts
-) -> tuple[int, dict[str, int]]:
-    """Encode a split into its packed files; drop over-long pairs of training alone. Gives pairs and subwords kept."""
-    writer, kept = Writer(folder, split, dtype_of(subwords.vocab_size)), 0
-    for src, tgt in _encoded(folder, split, subwords):
-        if split == "train" and max(len(src), len(tgt)) + 1 > max_subwords:
-            counts.dropped[f"train: a side over {max_subwords:,} subwords"] += 1
-        else:
-            writer.add(src, tgt)
-            kept += 1
-    tokens = writer.close()
-    if not kept:
-        raise CorpusError(f"data.max_subwords={max_subwords}: no training pair is that short")
-    return kept, tokens
-
-
-def _encoded(folder: Path, split: str, subwords: Subwords) -> Iterator[tuple[list[int], list[int]]]:
-    pairs = zip(*(read_lines(folder / f"{split}.{side}.txt") for side in SIDES), strict=True)
-    while block := list(itertools.islice(pairs, ENCODE_PAIRS)):
-        src, tgt = zip(*block, strict=True)
-        yield from zip(subwords.encode_many(src), subwords.encode_many(tgt), strict=True)
+def _tidy(folder: Path) -> None:
+    """Delete what only making a corpus needs, and flush the rest to the disk."""
+    for path in (path for pattern in PARTS for path in folder.glob(pattern)):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in (*folder.iterdir(), folder):
+        sync_folder(path)

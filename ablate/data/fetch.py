@@ -16,7 +16,7 @@ from urllib.request import Request, urlopen
 from ablate import __version__
 from ablate.config import ConfigError, DownloadedData
 from ablate.data.archive import DamagedArchive, read_through
-from ablate.data.source import CorpusError, data_root, waiting_lock
+from ablate.data.source import Unfinished, data_root, waiting_lock
 from ablate.rundir import read_json, write_json
 
 CHUNK = 1 << 20  # bytes read at once
@@ -61,7 +61,7 @@ def fetch(remote: Remote, data: DownloadedData, say: Callable[[str], None]) -> P
 
     Raises:
         ConfigError: for a folder without the file.
-        CorpusError: for a server that refuses or cannot be reached, a full disk, a damaged file, another digest.
+        Unfinished: for a server that refuses or cannot be reached, a full disk, a damaged file, another digest.
     """
     if data.folder is not None:
         path = _in_folder(remote, Path(data.folder).expanduser())
@@ -74,7 +74,7 @@ def fetch(remote: Remote, data: DownloadedData, say: Callable[[str], None]) -> P
             _download(remote, part, data, say)
             try:
                 _check(remote, part, data)
-            except CorpusError:
+            except Unfinished:
                 _forget(part)
                 raise
             part.rename(path)
@@ -96,7 +96,7 @@ def _check(remote: Remote, path: Path, data: DownloadedData) -> None:
     """Make sure that a file is the one the lock file knows; write it there if it is whole and the first.
 
     Raises:
-        CorpusError: naming the file, both digests, and what to do.
+        Unfinished: naming the file, both digests, and what to do.
     """
     lock_file = Path(data.lock_file).expanduser() if data.lock_file else data_root() / "downloads" / "digests.json"
     with open(path, "rb") as file:
@@ -104,7 +104,7 @@ def _check(remote: Remote, path: Path, data: DownloadedData) -> None:
     known = (read_json(lock_file) or {}).get(remote.place)
     if known is not None:
         if digest != known:
-            raise CorpusError(
+            raise Unfinished(
                 f"{path} ({remote.url}) has SHA-256 {digest}, {lock_file} says {known}: it is damaged, or not the file "
                 "that was used before. Delete it and fetch it again, or, if it is meant, delete its line there"
             )
@@ -112,11 +112,11 @@ def _check(remote: Remote, path: Path, data: DownloadedData) -> None:
     if remote.md5 is not None:
         with open(path, "rb") as file:
             if (md5 := hashlib.file_digest(file, "md5").hexdigest()) != remote.md5:
-                raise CorpusError(f"{path} ({remote.url}) has MD5 {md5}, its publisher says {remote.md5}; delete it")
+                raise Unfinished(f"{path} ({remote.url}) has MD5 {md5}, its publisher says {remote.md5}; delete it")
     try:
         read_through(path, Path(remote.place).name)
     except DamagedArchive as err:
-        raise CorpusError(f"{remote.url}: what came is damaged ({err}); fetch it again, or from a data.mirror") from err
+        raise Unfinished(f"{remote.url}: what came is damaged ({err}); fetch it again, or from a data.mirror") from err
     with waiting_lock(lock_file.with_name(f".{lock_file.name}.lock"), lock_file.name, lambda line: None):
         write_json(lock_file, {**(read_json(lock_file) or {}), remote.place: digest})
 
@@ -135,7 +135,7 @@ def _download(remote: Remote, part: Path, data: DownloadedData, say: Callable[[s
             size = part.stat().st_size if part.exists() else 0
             failures, most = (1, size) if size > most else (failures + 1, most)
             if failures > data.retries:
-                raise CorpusError(
+                raise Unfinished(
                     f"{url}: {err}; tried {failures} times. What has come is kept: the same command continues. "
                     "Or give data.mirror=URL, or data.folder=FOLDER with the file in it"
                 ) from err
@@ -149,7 +149,7 @@ def _receive(url: str, part: Path, timeout_s: float, say: Callable[[str], None])
 
     Raises:
         Interrupted: if less came than there is.
-        CorpusError: if asking again would not help.
+        Unfinished: if asking again would not help.
     """
     state = _state_of(part)
     begun = read_json(state) or {"total": None, "validator": None}
@@ -166,7 +166,7 @@ def _receive(url: str, part: Path, timeout_s: float, say: Callable[[str], None])
         total = None if length is None else have + int(length)
         free = shutil.disk_usage(part.parent).free
         if total is not None and total - have > free:
-            raise CorpusError(f"{part.parent}: {total - have:,} bytes are to come, {free:,} are free; set ABLATE_DATA")
+            raise Unfinished(f"{part.parent}: {total - have:,} bytes are to come, {free:,} are free; set ABLATE_DATA")
         if not continued:
             part.write_bytes(b"")  # first, so that no old bytes are taken for the new file's
             write_json(state, {"validator": _validator(answer), "total": total})
@@ -181,7 +181,7 @@ def _receive(url: str, part: Path, timeout_s: float, say: Callable[[str], None])
 
 @contextmanager
 def _explained(url: str, part: Path) -> Iterator[None]:
-    """Tell failures that may pass (Interrupted) from those that the user must mend (CorpusError)."""
+    """Tell failures that may pass (Interrupted) from those that the user must mend (Unfinished)."""
     try:
         yield
     except HTTPError as err:
@@ -192,10 +192,10 @@ def _explained(url: str, part: Path) -> Iterator[None]:
             asked_s = err.headers["Retry-After"] or ""
             raise Interrupted(f"{err.code} {err.reason}", float(asked_s) if asked_s.isdecimal() else 0.0) from err
         ways = "give data.mirror=URL, or data.folder=FOLDER with the file in it"
-        raise CorpusError(f"{url}: the server says {err.code} {err.reason}; {ways}") from err
+        raise Unfinished(f"{url}: the server says {err.code} {err.reason}; {ways}") from err
     except (OSError, http.client.HTTPException) as err:  # URLError and time-outs are OSErrors
         if isinstance(err, OSError) and err.errno in FULL:
-            raise CorpusError(f"{part}: {err.strerror}; what has come is kept, the same command continues") from err
+            raise Unfinished(f"{part}: {err.strerror}; what has come is kept, the same command continues") from err
         reason = err.reason if isinstance(err, URLError) else err
         raise Interrupted(f"{type(reason).__name__}: {reason}" if str(reason) else type(reason).__name__) from err
 

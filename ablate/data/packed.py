@@ -1,15 +1,22 @@
 """A split as token ids on disk: one flat file a side, memory-mapped, so that a corpus of any size costs no memory."""
 
-from array import array
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, product
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from jaxtyping import Int64, Integer
 
+from ablate.data.source import SIDES
 from ablate.data.subword import EOS
+from ablate.rundir import read_json, write_json
+
+PARTS = ("*.lengths", "*.mark.json")  # what a Writer leaves that a reader does not need
 
 
 def dtype_of(vocab_size: int) -> str:
@@ -17,26 +24,78 @@ def dtype_of(vocab_size: int) -> str:
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
 
+@dataclass
+class Side:
+    """One side of some sentences: all ids in a row, each sentence ended by EOS, and the sentences' lengths."""
+
+    ids: Integer[np.ndarray, " tokens"]
+    lengths: Int64[np.ndarray, " sentences"]
+
+    @classmethod
+    def of(cls, sentences: Iterable[list[int]], dtype: str) -> "Side":
+        """Put sentences in a row, given without their end symbols, which are added here."""
+        ended = [[*ids, EOS] for ids in sentences]
+        lengths = np.fromiter(map(len, ended), np.int64, len(ended))
+        return cls(np.fromiter(chain.from_iterable(ended), dtype, int(lengths.sum())), lengths)
+
+
 class Writer:
-    """Write the two sides of a split sentence by sentence; `close` makes the folder readable for `Packed.open`."""
+    """Write the two sides of a split block by block; `close` makes the folder readable for `Packed.open`.
+
+    After `mark`, another Writer of the same folder goes on from there: what came later is written again.
+
+    Attributes:
+        marked: what the last `mark` was given; empty if there is none.
+    """
 
     def __init__(self, folder: Path, split: str, dtype: str):
-        self.files = {side: open(folder / f"{split}.{side}.ids", "wb") for side in ("src", "tgt")}  # noqa: SIM115
-        self.offsets = {side: array("q", [0]) for side in self.files}
         self.folder, self.split, self.dtype = folder, split, dtype
+        found = read_json(self._mark) or {"sizes": {}, "noted": {}}
+        self.marked: dict[str, Any] = found["noted"]
+        self._opened = ExitStack()
+        self.files: dict[str, BinaryIO] = {}
+        for side, kind in product(SIDES, ("ids", "lengths")):
+            path = folder / f"{split}.{side}.{kind}"
+            path.touch()
+            os.truncate(path, found["sizes"].get(path.name, 0))
+            self.files[path.name] = self._opened.enter_context(open(path, "ab"))  # noqa: SIM115
 
-    def add(self, src: Sequence[int], tgt: Sequence[int]) -> None:
-        """Append a pair, given without its end symbols, which are added here."""
-        for side, ids in (("src", src), ("tgt", tgt)):
-            self.files[side].write(np.array([*ids, EOS], dtype=self.dtype).tobytes())
-            self.offsets[side].append(self.offsets[side][-1] + len(ids) + 1)
+    def __enter__(self) -> "Writer":
+        return self
 
-    def close(self) -> dict[str, int]:
-        """Finish the files; give the number of subwords of each side, end symbols included."""
-        for side, file in self.files.items():
-            file.close()
-            np.save(self.folder / f"{self.split}.{side}.offsets.npy", np.frombuffer(self.offsets[side], np.int64))
-        return {side: offsets[-1] for side, offsets in self.offsets.items()}
+    def __exit__(self, *error: object) -> None:
+        self._opened.close()
+
+    @property
+    def _mark(self) -> Path:
+        return self.folder / f"{self.split}.mark.json"
+
+    def add(self, src: Side, tgt: Side) -> None:
+        """Append a block of pairs."""
+        for name, side in (("src", src), ("tgt", tgt)):
+            self.files[f"{self.split}.{name}.ids"].write(side.ids.astype(self.dtype, copy=False).tobytes())
+            self.files[f"{self.split}.{name}.lengths"].write(side.lengths.tobytes())
+
+    def mark(self, **noted: int) -> None:
+        """Make a point from which another Writer can go on, though the power fails now."""
+        for file in self.files.values():
+            file.flush()
+            os.fsync(file.fileno())
+        write_json(self._mark, {"sizes": {name: file.tell() for name, file in self.files.items()}, "noted": noted})
+
+    def close(self) -> tuple[int, dict[str, int]]:
+        """Finish the files; give the number of pairs, and of subwords of each side, end symbols included.
+
+        The files that `mark` and another Writer need stay, in case that something later fails: `PARTS` names them.
+        """
+        tokens, pairs = {}, 0
+        self._opened.close()
+        for side in SIDES:
+            lengths = np.fromfile(self.folder / f"{self.split}.{side}.lengths", np.int64)
+            offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+            np.save(self.folder / f"{self.split}.{side}.offsets.npy", offsets)
+            tokens[side], pairs = int(offsets[-1]), len(lengths)
+        return pairs, tokens
 
 
 class Packed:

@@ -21,6 +21,10 @@ class CorpusError(ValueError):
     """Something about the text that the user can mend: says which file, line, field or size."""
 
 
+class Unfinished(CorpusError):
+    """What could not be done now, such as a download; what is done is kept, and the same command continues."""
+
+
 @dataclass
 class Counts:
     """What cleaning did, by reason; each reason begins with its split where it knows it."""

@@ -25,8 +25,14 @@ class Subwords:
     SentencePiece would turn U+2581 into a space; we spell it in bytes.
     """
 
-    def __init__(self, model: bytes):
-        self._model = sentencepiece.SentencePieceProcessor(model_proto=model)
+    def __init__(self, model: bytes, num_threads: int = -1):
+        """Open a model.
+
+        Args:
+            model: the bytes of its file.
+            num_threads: that encode; -1: all cores.
+        """
+        self._model = sentencepiece.SentencePieceProcessor(model_proto=model, num_threads=num_threads)
         self._space_sign = [self._model.piece_to_id(f"<0x{byte:02X}>") for byte in SPACE.encode()]
 
     @classmethod
