@@ -232,7 +232,7 @@ class Config:
     data: Any  # a DataConfig; Any lets its subclasses add fields
     optim: OptimConfig
     decode: DecodeConfig
-    precision: str  # auto: bf16 on CUDA, else fp32; or fp32, bf16
+    precision: str  # of training's matrix products: auto: bf16 on CUDA, else fp32; fp32; bf16 (on a CPU, if it has it)
     device: str  # auto, cpu, cuda or mps
     seeds: int  # runs per row: seeds 1 … seeds
     seed: int  # of this run; set by the plan
@@ -360,8 +360,8 @@ def check(cfg: Config) -> None:
         raise ConfigError(
             "decode.length_penalty", cfg.decode.length_penalty, "has no effect with decode.beam_size=1; set it to 0"
         )
-    if cfg.precision == "bf16" and cfg.device in ("cpu", "mps"):
-        raise ConfigError("precision", "bf16", f"needs device=cuda, got device={cfg.device}; use fp32")
+    if cfg.precision == "bf16" and cfg.device == "mps":
+        raise ConfigError("precision", "bf16", "needs device=cuda or cpu, got device=mps; use fp32")
 
 
 def scaled(cfg: Config) -> Config:

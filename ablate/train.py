@@ -96,7 +96,7 @@ def accumulate_gradients(
         nll_sum += nll.detach()
         src_tokens += batch.num_src_tokens
         tgt_tokens += batch.num_tgt_tokens
-    num_tokens = torch.tensor(float(tgt_tokens), dtype=exact, device=device)
+    num_tokens = torch.full((), tgt_tokens, dtype=exact, device=device)  # torch.tensor would wait for a GPU
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     if dist.is_initialized():
         for tensor in [*gradients, loss_sum, nll_sum, num_tokens]:

@@ -3,10 +3,11 @@
 Every contender trains a model of the same shape on the same batches of random sentences with ragged lengths: forward,
 label-smoothed cross-entropy (0.1), backward, Adam. What is counted: source and target subwords, end symbols included,
 padding not, per second of wall time, after one update that is not timed; and the most memory the process ever held.
-float32, CPU. Dropout is 0.1 where the paper has it; the peers' further dropouts, on attention and inside the
-feed-forward network, are off. The peers get the fused Adam, too.
+float32 (but ours-bf16), CPU. Dropout is 0.1 where the paper has it; the peers' further dropouts, on attention and
+inside the feed-forward network, are off. The peers get the fused Adam, too.
 
   ours         a run's own loop: ablate.train.Trainer
+  ours-bf16    the same with precision=bf16: its products are in bfloat16, so compare it with ours alone
   torch        torch.nn.Transformer with tied embeddings
   huggingface  MarianMTModel of transformers
   joeynmt      JoeyNMT's model and loss
@@ -38,7 +39,7 @@ Pair = tuple[Sentences, Sentences]  # a batch: sources, targets
 Update = Callable[[int], None]  # trains on the batch with this number
 
 
-def ours(shape: Shape, batches: list[Pair]) -> Update:
+def ours(shape: Shape, batches: list[Pair], *settings: str) -> Update:
     """Train as a run does."""
     from ablate.config import TrackingConfig
     from ablate.data.batch import Batch, gather
@@ -49,8 +50,8 @@ def ours(shape: Shape, batches: list[Pair]) -> Update:
     from ablate.track import Tracker
     from ablate.train import Trainer
 
-    settings = ["optim.accumulate=1", f"model.dropout={DROPOUT}", f"optim.label_smoothing={SMOOTHING}"]
-    cfg = our_config(shape, *settings)
+    same = ["optim.accumulate=1", f"model.dropout={DROPOUT}", f"optim.label_smoothing={SMOOTHING}"]
+    cfg = our_config(shape, *same, *settings)
     ended = [[[*words.tolist(), EOS] for pair in batches for words in pair[side]] for side in (0, 1)]
     packed, size = Packed.of(*ended), shape.num_sentences
     ready = [gather(packed, torch.arange(i * size, (i + 1) * size).numpy()) for i in range(len(batches))]
@@ -65,6 +66,11 @@ def ours(shape: Shape, batches: list[Pair]) -> Update:
 
     endless = stream()
     return lambda number: trainer.update(number + 1, endless)
+
+
+def ours_bf16(shape: Shape, batches: list[Pair]) -> Update:
+    """Train as a run with precision=bf16 does."""
+    return ours(shape, batches, "precision=bf16")
 
 
 def adam(model: nn.Module) -> torch.optim.Adam:
@@ -207,6 +213,7 @@ CONTENDERS: dict[str, Callable[[Shape, list[Pair]], Update]] = {
     "huggingface": huggingface,
     "joeynmt": joeynmt,
     "products": products,
+    "ours-bf16": ours_bf16,
 }
 
 

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ablate.config import ModelConfig
-from ablate.model.attention import CrossAttention, SelfAttention, attend
+from ablate.model.attention import CrossAttention, SelfAttention, attend, fused
 from ablate.model.ragged import HIDDEN, Ragged
 
 SMALL = ModelConfig(
@@ -186,6 +186,7 @@ def test_explicit_attention_equals_torchs_fused_one(num_heads, tgt_len, src_len,
     value = torch.randn(2, num_heads, src_len, d_v, generator=generator, requires_grad=True)
     mask = torch.rand(2, 1, 1, src_len, generator=generator).gt(0.7).float() * HIDDEN if kind == "mask" else None
     expected = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=kind == "causal")
+    torch.testing.assert_close(fused(query, key, value, mask, kind == "causal"), expected, rtol=1e-4, atol=1e-5)
     ours = attend(query, key, value, mask, causal=kind == "causal")
     grad = torch.randn(expected.shape, generator=generator)
     for found, plain in zip(

@@ -129,7 +129,7 @@ def test_a_benchmark_without_repeats_is_refused(monkeypatch, capsys):
     assert "at least 1" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["ours", "torch", "products"])
+@pytest.mark.parametrize("name", ["ours", "ours-bf16", "torch", "products"])
 def test_training_is_measured(name):
     assert train_speed.work(name, SMALL, threads=1)["tokens_per_s"] > 0
 

@@ -114,7 +114,6 @@ def test_an_unknown_choice_is_refused_with_all_valid_ones(name):
     [
         ({"decode.average_checkpoints": 3, "keep_checkpoints": 2}, "decode.average_checkpoints"),
         ({"decode.beam_size": 1, "decode.length_penalty": 0.6}, "decode.length_penalty"),
-        ({"precision": "bf16", "device": "cpu"}, "precision"),
         ({"precision": "bf16", "device": "mps"}, "precision"),
     ],
 )

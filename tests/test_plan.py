@@ -131,7 +131,7 @@ def test_what_the_plan_sets_itself_is_refused(setting):
     [
         ("model.d_k=24", r"row='base': does not fit preset smoke.*model\.d_k=24.*not a whole number"),
         ("device=cuda", r"device='cuda': is not present; this machine has: cpu"),
-        ("precision=bf16", r"precision='bf16': needs device=cuda"),
+        ("precision=fp16", r"precision='fp16': .*valid: auto, fp32, bf16"),
         ("model.dropout=1.0", r"model\.dropout=1\.0: must be at least 0 and below 1"),
     ],
 )

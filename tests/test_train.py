@@ -222,9 +222,9 @@ def batch_of(*index: int) -> Batch:
     return gather(sentences([(4, 2), (6, 3), (2, 5), (7, 3), (3, 9)]), np.array(index))
 
 
-def gradients(*batches: Batch, dropout: float = 0.0) -> dict[str, torch.Tensor]:
+def gradients(*batches: Batch, dropout: float = 0.0, bf16: bool = False) -> dict[str, torch.Tensor]:
     model = new_model(dropout).train()
-    update = accumulate_gradients(model, list(batches), 0.1, "others", "cpu")
+    update = accumulate_gradients(model, list(batches), 0.1, "others", "cpu", bf16)
     assert int(update.num_tokens) == sum(batch.num_tgt_tokens for batch in batches) or dist.is_initialized()
     return {name: p.grad for name, p in model.named_parameters()}
 
@@ -242,6 +242,17 @@ def test_micro_batches_of_2_and_8_tokens_give_the_gradient_of_10():  # M6
     name = "embedding.weight"
     wrong = (mean_of_means[0][name] + mean_of_means[1][name]) / 2
     assert not torch.allclose(wrong, whole[name], rtol=1e-2)  # the test can tell them apart
+
+
+def test_bf16_on_a_cpu_gives_the_gradient_to_its_precision():
+    batches = batch_of(0, 1), batch_of(2, 3, 4)
+    exact, rounded, again = gradients(*batches), gradients(*batches, bf16=True), gradients(*batches, bf16=True)
+    for name, gradient in rounded.items():
+        assert gradient.dtype == torch.float32
+        assert torch.equal(gradient, again[name])
+        error = (gradient - exact[name]).norm() / exact[name].norm().clamp(min=1e-2)
+        assert error < 0.05, name  # bfloat16 has 8 bits: one rounding is up to 0.4 %
+    assert any(not torch.equal(gradient, exact[name]) for name, gradient in rounded.items())
 
 
 def two_ranks(folder: Path) -> None:

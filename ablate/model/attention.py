@@ -69,10 +69,27 @@ def attend(
         bias = None if mask is None else mask.expand(batch, num_heads, tgt_len, -1).flatten(0, 1)
         heads: Tensor = _Attend.apply(*(x.flatten(0, 1) for x in (query, key, value)), bias)  # type: ignore[no-untyped-call]
         return heads.unflatten(0, (batch, num_heads))
-    else:
-        if mask is not None and causal:
-            raise ValueError("mask and causal exclude each other: targets are padded at the end only")
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
+    if mask is not None and causal:
+        raise ValueError("mask and causal exclude each other: targets are padded at the end only")
+    return fused(query, key, value, mask, causal)
+
+
+def fused(
+    query: Float[Tensor, "B h T d_k"],
+    key: Float[Tensor, "B h S d_k"],
+    value: Float[Tensor, "B h S d_v"],
+    mask: Float[Tensor, "B 1 #T S"] | None,
+    causal: bool,
+) -> Float[Tensor, "B h T d_v"]:
+    """Do `attend` by torch's fused kernels, whose fastest want d_k = d_v: the narrower is filled up with zeros.
+
+    Zeros change no score and stand in columns of the output that are cut off; √d_k stays what it was.
+    """
+    d_k, d_v = query.shape[3], value.shape[3]
+    query, key, value = (F.pad(x, (0, max(d_k, d_v) - x.shape[3])) for x in (query, key, value))
+    mask = None if mask is None else mask.to(query.dtype)
+    scale = 1 / math.sqrt(d_k)
+    return F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal, scale=scale)[..., :d_v]
 
 
 def split_heads(x: Float[Tensor, "B T width"], num_heads: int) -> Float[Tensor, "B h T d"]:
