@@ -14,6 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 import common
 import decode_speed
+import prepare_speed
 import scaling_page
 import scaling_point
 import stopwatch
@@ -190,3 +191,19 @@ def test_training_is_told_from_what_is_beside_it():
     assert "| **the run** | 10.00 | 100.0% | 13.00 |" in lines
     assert "| once a sweep: `ablate.run`, to plan and to write the table | 4.00 | | 5.00 |" in lines
     assert lines[-1] == "| ours | 1.00 | 2.00 |"
+
+
+@pytest.mark.parametrize("name", ["ours", "sentencepiece"])
+def test_preparing_is_measured_by_step(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(prepare_speed, "VOCAB_SIZE", 320)
+    monkeypatch.setenv("ABLATE_DATA", "")  # `ours` sets it
+    prepare_speed.write_text(tmp_path, pairs=60)
+    text = (tmp_path / "train.src").read_text()
+    prepare_speed.write_text(tmp_path, pairs=60)
+    assert (tmp_path / "train.src").read_text() == text and len(text.splitlines()) == 60
+    (tmp_path / "out").mkdir()
+    found = prepare_speed.CONTENDERS[name](tmp_path, tmp_path / "out", 60)
+    steps = list(prepare_speed.STEPS.values())
+    assert all(found[step] > 0 for step in (steps if name == "ours" else steps[1:]))
+    assert found["per_cpu_s"] == pytest.approx(120 / sum(found[step] for step in steps))
+    assert f"| {name} |" in prepare_speed.markdown({name: found})
