@@ -16,7 +16,7 @@ from torch import Tensor
 from ablate.config import DecodeConfig
 from ablate.data.batch import source_batches
 
-BLOCK = 64  # columns that `largest` takes together
+BLOCK = 64  # of the vocabulary, that `best_extensions` takes together
 
 
 class Stopped(Exception):
@@ -69,21 +69,38 @@ def penalty(length: Any, alpha: float) -> Any:
     return ((5 + length) / 6) ** alpha
 
 
-def largest(x: Float[Tensor, "N V"], count: int) -> tuple[Float[Tensor, "N count"], Int[Tensor, "N count"]]:
-    """Give the largest values of each row, largest first, and their columns; −∞ at column 0 for what is not there.
+def best_extensions(
+    live: Float[Tensor, "B k"], log_probs: Float[Tensor, "N V"], count: int
+) -> tuple[Float[Tensor, "B count"], Int[Tensor, "B count"], Int[Tensor, "B count"]]:
+    """Find the likeliest one-subword extensions of each sentence's hypotheses, likeliest first.
 
-    A CPU looks through the blocks with the largest maxima only, which is several times as fast as `topk` of the whole.
+    They lie in the `count` blocks of `BLOCK` columns with the largest maxima. Only these are looked through, which on a
+    CPU is many times as fast as `topk` of all.
+
+    Args:
+        live: log-probabilities of the hypotheses.
+        log_probs: of what may follow each, N = B · k.
+        count: how many are wanted.
+
+    Returns:
+        Their log-probabilities, −∞ for those that there are not; which hypothesis each extends; by which subword.
     """
-    ids = torch.arange(x.shape[1], device=x.device).expand_as(x)
-    num_blocks = x.shape[1] // BLOCK
-    if x.device.type == "cpu" and num_blocks > 2 * count:
-        blocks, rest = x[:, : num_blocks * BLOCK].unflatten(1, (-1, BLOCK)), x[:, num_blocks * BLOCK :]
-        chosen = blocks.amax(2).topk(count).indices[:, :, None]  # (N, count, 1)
-        ids = torch.cat([(chosen * BLOCK + torch.arange(BLOCK)).flatten(1), ids[:, num_blocks * BLOCK :]], dim=1)
-        x = torch.cat([blocks.gather(1, chosen.expand(-1, -1, BLOCK)).flatten(1), rest], dim=1)
-    values, columns = x.topk(min(count, x.shape[1]))
-    missing = (0, count - values.shape[1])
-    return F.pad(values, missing, value=-torch.inf), F.pad(ids.gather(1, columns), missing)
+    vocab_size = log_probs.shape[1]
+    num_whole = vocab_size // BLOCK
+    maxima = log_probs[:, : num_whole * BLOCK].unflatten(1, (num_whole, BLOCK)).amax(2)
+    if vocab_size % BLOCK:
+        maxima = torch.cat([maxima, log_probs[:, num_whole * BLOCK :].amax(1, keepdim=True)], dim=1)  # (N, blocks)
+    num_blocks = maxima.shape[1]
+    reached = (maxima + live.view(-1, 1)).view(len(live), -1)  # (B, k · blocks)
+    chosen = reached.topk(min(count, reached.shape[1])).indices[:, :, None]  # (B, chosen, 1)
+    parent = (chosen // num_blocks).expand(-1, -1, BLOCK).flatten(1)  # (B, chosen · BLOCK)
+    token = (chosen % num_blocks * BLOCK + torch.arange(BLOCK, device=live.device)).flatten(1)
+    beyond, token = token >= vocab_size, token.clamp(max=vocab_size - 1)
+    totals = live.gather(1, parent) + log_probs.view(len(live), -1).gather(1, parent * vocab_size + token)
+    top, best = totals.masked_fill_(beyond, -torch.inf).topk(min(count, totals.shape[1]))
+    missing = (0, count - top.shape[1])
+    parent, token = (F.pad(x.gather(1, best), missing) for x in (parent, token))
+    return F.pad(top, missing, value=-torch.inf), parent, token
 
 
 class Beams:
@@ -109,18 +126,13 @@ class Beams:
             Which live hypothesis each new one continues.
         """
         k = self.beam_size
-        best, ids = largest(log_probs, 2 * k)  # (N, 2k): no other extension of a hypothesis can be among all's 2k best
-        totals = self.log_probs[:, :, None] + best.view(*self.log_probs.shape, 2 * k)
-        top, flat = totals.flatten(1).topk(2 * k)  # (B, 2k), best first
-        parent, token = flat // (2 * k), ids.view_as(totals).flatten(1).gather(1, flat)
+        top, parent, token = best_extensions(self.log_probs, log_probs, 2 * k)
         ends = token == eos_id
         self.finish(top[:, :k].masked_fill(~ends[:, :k], -torch.inf), parent)
         going_on = ends.int().argsort(dim=1, stable=True)[:, :k]  # those that do not end, still best first
         self.log_probs, parent, token = (x.gather(1, going_on) for x in (top, parent, token))
-        self.prefixes = torch.cat(
-            [self.prefixes.gather(1, parent[:, :, None].expand(-1, -1, self.prefixes.shape[2])), token[:, :, None]],
-            dim=2,
-        )
+        continued = self.prefixes.gather(1, parent[:, :, None].expand(-1, -1, self.prefixes.shape[2]))
+        self.prefixes = torch.cat([continued, token[:, :, None]], dim=2)
         return parent
 
     def finish(self, ended: Float[Tensor, "B k"], parent: Int[Tensor, "B 2*k"]) -> None:
@@ -168,7 +180,7 @@ def compacted(done: Bool[Tensor, "B"]) -> Int[Tensor, "kept"]:
     return kept
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def beam_search(
     model: Model,
     src: Int[Tensor, "B S"],

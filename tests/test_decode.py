@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from ablate.config import DecodeConfig, ModelConfig
-from ablate.decode import BLOCK, Stopped, beam_search, largest, penalty, translate_all
+from ablate.decode import BLOCK, Stopped, beam_search, best_extensions, penalty, translate_all
 from ablate.loss import smoothed_loss
 from ablate.model.embedding import PositionError
 from ablate.model.inference import Decoder
@@ -226,21 +226,30 @@ def test_the_search_finds_what_the_plain_search_finds(
 
 @settings(max_examples=60, deadline=None)
 @given(
-    num_rows=st.integers(1, 3),
-    width=st.integers(1, 20 * BLOCK),
+    num_sentences=st.integers(1, 3),
+    num_live=st.integers(1, 3),
+    vocab_size=st.integers(1, 9 * BLOCK),
     count=st.integers(1, 9),
     num_values=st.sampled_from([3, 1000]),
     seed=st.integers(0, 1000),
 )
-def test_the_largest_values_are_found_in_whatever_block_they_are(num_rows, width, count, num_values, seed):
-    x = torch.randint(num_values, (num_rows, width), generator=torch.Generator().manual_seed(seed)).float()
-    x[:, 0] = -torch.inf
-    values, columns = largest(x, count)
-    for row, found, where in zip(x, values, columns, strict=True):
-        expected = sorted(row.tolist(), reverse=True)[:count]
-        assert found.tolist() == expected + [-math.inf] * (count - len(expected))
-        assert row[where[: len(expected)]].tolist() == expected
-        assert len(set(where[: len(expected)].tolist())) == len(expected)
+def test_the_best_extensions_are_found_in_whatever_block_they_are(
+    num_sentences, num_live, vocab_size, count, num_values, seed
+):
+    generator = torch.Generator().manual_seed(seed)
+    live = torch.randint(5, (num_sentences, num_live), generator=generator).float()
+    steps = torch.randint(num_values, (num_sentences, num_live, vocab_size), generator=generator).float()
+    steps[:, :, 0] = -torch.inf
+    tops, parents, tokens = best_extensions(live, steps.flatten(0, 1), count)
+    for sentence in range(num_sentences):
+        totals = live[sentence, :, None] + steps[sentence]
+        expected = sorted(totals.flatten().tolist(), reverse=True)[:count]
+        found = list(zip(parents[sentence].tolist(), tokens[sentence].tolist(), strict=True))
+        assert tops[sentence].tolist() == expected + [-math.inf] * (count - len(expected))
+        there = [place for place, top in zip(found, expected, strict=False) if top > -math.inf]
+        assert [totals[place].item() for place in there] == expected[: len(there)]
+        assert len(set(there)) == len(there)
+        assert max(tokens[sentence]) < vocab_size  # the others are read by the model, too
 
 
 def test_padding_is_never_produced():
