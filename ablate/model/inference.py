@@ -15,7 +15,7 @@ from ablate.model.attention import attend, join_heads
 from ablate.model.ragged import HIDDEN, Ragged, spread
 from ablate.model.transformer import DecoderLayer, Transformer
 
-CACHE_BLOCK = 16  # positions by which a cache grows
+CACHE_BLOCK = 64  # entries by which a cache grows
 ENCODED_AT_ONCE = 16  # sentences; they are padded to the longest of these only
 PACKED_FROM = 2**15  # weights; the call of oneDNN costs more than packing gains in a smaller matrix
 
@@ -34,16 +34,14 @@ class PackedLinear(nn.Module):
         return product
 
 
-def new_entries(like: Tensor, *shape: int) -> Float[Tensor, "B h entries d"]:
-    """Make room for keys or values, one beside the other in memory: for few queries the products are faster so."""
-    return like.new_zeros(*shape[:2], shape[3], shape[2]).transpose(2, 3)
-
-
 @dataclass
 class LayerState:
-    """What one decoder layer keeps between steps."""
+    """What one decoder layer keeps between steps.
 
-    keys: Tensor  # (B, h, capacity, d_k) of the self-attention; the first E entries are in use; see `new_entries`
+    The last two axes of keys are swapped in memory, as products with a few queries are faster so; see `room_for_keys`.
+    """
+
+    keys: Tensor  # (B, h, capacity, d_k) of the self-attention; the first E entries are in use
     values: Tensor  # (B, h, capacity, d_v)
     memory_key: Tensor  # (B, h, S, d_k) of the encoder's output
     memory_value: Tensor  # (B, h, S, d_v)
@@ -52,8 +50,35 @@ class LayerState:
     def empty(cls, layer: DecoderLayer, num_sentences: int, src_len: int) -> "LayerState":
         """Make room for a batch's memory, and for the first entries."""
         h, weight = layer.attention.num_heads, layer.attention_norm.norm.weight
-        sizes = [(num, width // h) for num in (CACHE_BLOCK, src_len) for width in layer.attention.widths[1:]]
-        return cls(*(new_entries(weight, num_sentences, h, num, d) for num, d in sizes))
+        d_k, d_v = (width // h for width in layer.attention.widths[1:])
+        return cls(
+            room_for_keys(weight, num_sentences, h, CACHE_BLOCK, d_k),
+            weight.new_zeros(num_sentences, h, CACHE_BLOCK, d_v),
+            room_for_keys(weight, num_sentences, h, src_len, d_k),
+            weight.new_zeros(num_sentences, h, src_len, d_v),
+        )
+
+    def keep(self, left: Int[Tensor, "B E_left"], room: int) -> None:
+        """Keep these entries of each sentence, and make room for more."""
+        keys, values = (
+            old.gather(2, left[:, None, :, None].expand(-1, old.shape[1], -1, old.shape[3]))
+            for old in (self.keys, self.values)
+        )
+        num_sentences, h, num_left, d_k = keys.shape
+        self.keys = room_for_keys(keys, num_sentences, h, num_left + room, d_k)
+        self.values = values.new_zeros(num_sentences, h, num_left + room, values.shape[3])
+        self.keys[:, :, :num_left], self.values[:, :, :num_left] = keys, values
+
+    def select(self, sentences: Int[Tensor, "B"]) -> None:
+        """Keep these sentences."""
+        self.keys, self.values = take_(self.keys, sentences), take_(self.values, sentences)
+        self.memory_key = take_(self.memory_key, sentences)
+        self.memory_value = take_(self.memory_value, sentences)
+
+
+def room_for_keys(like: Tensor, num_sentences: int, h: int, entries: int, d_k: int) -> Float[Tensor, "B h entries d_k"]:
+    """Give zeros whose last two axes are swapped in memory."""
+    return like.new_zeros(num_sentences, h, d_k, entries).transpose(2, 3)
 
 
 @dataclass
@@ -78,9 +103,7 @@ class State:
         if sentences is None:
             return
         for layer in self.layers:
-            layer.keys, layer.values = take_(layer.keys, sentences), take_(layer.values, sentences)
-            layer.memory_key = take_(layer.memory_key, sentences)
-            layer.memory_value = take_(layer.memory_value, sentences)
+            layer.select(sentences)
         if self.mask is not None:
             self.mask = self.mask[sentences]
 
@@ -89,7 +112,7 @@ class State:
         num_sentences, _, capacity, _ = self.layers[0].keys.shape
         k = len(self.visible) // num_sentences
         if self.visible.shape[1] + k > capacity:
-            self.collect(CACHE_BLOCK * k)
+            self.collect(max(CACHE_BLOCK, k))
         start = self.visible.shape[1]
         own = self.visible.new_full((k, k), HIDDEN).fill_diagonal_(0)
         self.visible = torch.cat([self.visible, own.repeat(num_sentences, 1)], dim=1)
@@ -103,18 +126,7 @@ class State:
         left = (~used).int().argsort(dim=1, stable=True)[:, : used.sum(1).max()]  # (B, E_left), in their order
         self.visible = self.visible.gather(1, left.repeat_interleave(len(self.visible) // num_sentences, 0))
         for layer in self.layers:
-            layer.keys, layer.values = regrown(layer.keys, left, room), regrown(layer.values, left, room)
-
-
-def regrown(
-    entries: Float[Tensor, "B h capacity d"], left: Int[Tensor, "B E_left"], room: int
-) -> Float[Tensor, "B h more d"]:
-    """Copy the entries named into a buffer with room for more."""
-    buffer = new_entries(entries, *entries.shape[:2], left.shape[1] + room, entries.shape[3])
-    buffer[:, :, : left.shape[1]] = entries.gather(
-        2, left[:, None, :, None].expand(-1, buffer.shape[1], -1, buffer.shape[3])
-    )
-    return buffer
+            layer.keep(left, room)
 
 
 def take_(x: Float[Tensor, "B *axes"], index: Int[Tensor, "B_new"]) -> Float[Tensor, "B_new *axes"]:
