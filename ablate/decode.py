@@ -3,9 +3,10 @@
 Axes: B sentences still searched, k beam, N = B · k rows, sentence by sentence, V vocabulary, S source length.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -15,6 +16,9 @@ from torch import Tensor
 
 from ablate.config import DecodeConfig
 from ablate.data.batch import source_batches
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 BLOCK = 64  # of the vocabulary, that `best_extensions` takes together
 
@@ -237,6 +241,21 @@ def beam_search(
     return [hypothesis for hypothesis in beams.best if hypothesis is not None]
 
 
+def in_threads(work: Callable[[T], R], items: Iterable[T], num_threads: int) -> Iterator[R]:
+    """Do work on items, each on one thread from beginning to end, and give the results in the items' order.
+
+    Steps of beam search are short: threads that share each of them mostly wait for each other.
+    """
+    if num_threads == 1:
+        yield from map(work, items)
+        return
+    try:
+        with ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            yield from pool.map(work, items)
+    finally:
+        torch.set_num_threads(num_threads)  # for threads to come; this one's own is what it was
+
+
 def translate_all(
     model: Model,
     sentences: Sequence[np.ndarray],
@@ -247,22 +266,31 @@ def translate_all(
 ) -> list[Hypothesis]:
     """Translate sentences in batches of similar length (`source_batches`) and give the results in the input's order.
 
+    On a CPU each of torch's threads translates batches of its own.
+
     Args:
         model: as `beam_search`.
         sentences: source ids with EOS.
         decode: beam search's settings, and how many sentences at once.
         device: where the model is.
         on_progress: told, after each batch, how many sentences are done and how many there are.
-        should_stop: asked before every step of every batch.
+        should_stop: asked before every step of every batch, by whichever thread.
 
     Raises:
         PositionError: before the first step, if the longest sentence needs more learned positions than there are.
         Stopped: when `should_stop` says so.
     """
-    found: dict[int, Hypothesis] = {}
-    for index, ids in source_batches(sentences, decode.batch_sentences):
+    num_threads = torch.get_num_threads() if torch.device(device).type == "cpu" else 1
+    each = max(1, min(decode.batch_sentences, -(-len(sentences) // num_threads)))  # so that no thread goes without
+
+    def search(batch: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, list[Hypothesis]]:
+        index, ids = batch
         src = torch.from_numpy(ids).to(device)
         best = beam_search(model, src, decode.beam_size, decode.length_penalty, decode.max_extra, should_stop)
+        return index, best
+
+    found: dict[int, Hypothesis] = {}
+    for index, best in in_threads(search, source_batches(sentences, each), num_threads):
         found |= dict(zip(index.tolist(), best, strict=True))
         on_progress(len(found), len(sentences))
     return [found[i] for i in range(len(sentences))]

@@ -87,6 +87,15 @@ def model_of(**changes) -> Transformer:
     return Transformer(dataclasses.replace(SMALL, **changes), 11).eval()
 
 
+@pytest.fixture(autouse=True)
+def threads():
+    """Begin with one thread; gives what sets their number."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def trained() -> Transformer:
     """Half-teach a model to write its source backwards: what it writes depends on the source, and it is unsure."""
@@ -362,6 +371,26 @@ def test_translations_come_in_the_order_of_the_sentences():  # D3
     )
     assert [hypothesis.ids for hypothesis in found] == texts
     assert progress == [(4, 6), (6, 6)]
+
+
+def test_threads_share_the_sentences_and_leave_torchs_number_as_it_was(threads, trained: Transformer):
+    sentences = [np.array([2 + i % 9] * (1 + i % 5) + [EOS]) for i in range(11)]
+    one = translate_all(Decoder(trained), sentences, decode_config(), "cpu")
+    threads(3)
+    progress: list[int] = []
+    decode = decode_config(batch_sentences=64)
+    three = translate_all(Decoder(trained), sentences, decode, "cpu", lambda done, total: progress.append(done))
+    assert torch.get_num_threads() == 3
+    assert progress == [4, 8, 11]
+    assert [found.ids for found in three] == [found.ids for found in one]
+
+
+def test_what_goes_wrong_in_a_thread_is_raised(threads, trained: Transformer):
+    threads(2)
+    sentences = [np.array([A, B, EOS])] * 9
+    with pytest.raises(Stopped):
+        translate_all(Decoder(trained), sentences, decode_config(), "cpu", should_stop=lambda: True)
+    assert torch.get_num_threads() == 2
 
 
 def test_no_sentences_give_no_translations():
