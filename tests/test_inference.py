@@ -68,13 +68,12 @@ def test_decoding_step_by_step_equals_the_whole(changes: dict, packed_from: int,
 
 
 @settings(max_examples=30, deadline=None)
-@given(data=st.data(), num_beams=st.integers(1, 5), encoded_at_once=st.integers(1, 4))
-def test_beams_and_sentences_can_be_reordered_and_dropped(data: st.DataObject, num_beams: int, encoded_at_once: int):
+@given(data=st.data(), num_beams=st.integers(1, 5))
+def test_beams_and_sentences_can_be_reordered_and_dropped(data: st.DataObject, num_beams: int):
     model = make()
     decoder = Decoder(model)
     with pytest.MonkeyPatch.context() as patch, torch.no_grad():
         patch.setattr(inference, "CACHE_BLOCK", 2)  # it is full every other position
-        patch.setattr(inference, "ENCODED_AT_ONCE", encoded_at_once)
         state, left = decoder.start(SRC), [0, 1, 2]
         prefixes: list[list[int]] = [[], [], []]  # of each row
         ids = [decoder.first_id] * 3

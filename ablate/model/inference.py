@@ -12,11 +12,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ablate.model.attention import attend, join_heads
-from ablate.model.ragged import HIDDEN, Ragged, spread
+from ablate.model.ragged import HIDDEN, Ragged, to_heads
 from ablate.model.transformer import DecoderLayer, Transformer
 
 CACHE_BLOCK = 64  # entries by which a cache grows
-ENCODED_AT_ONCE = 16  # sentences; they are padded to the longest of these only
 PACKED_FROM = 2**15  # weights; the call of oneDNN costs more than packing gains in a smaller matrix
 
 
@@ -47,16 +46,13 @@ class LayerState:
     memory_value: Tensor  # (B, h, S, d_v)
 
     @classmethod
-    def empty(cls, layer: DecoderLayer, num_sentences: int, src_len: int) -> "LayerState":
-        """Make room for a batch's memory, and for the first entries."""
-        h, weight = layer.attention.num_heads, layer.attention_norm.norm.weight
-        d_k, d_v = (width // h for width in layer.attention.widths[1:])
-        return cls(
-            room_for_keys(weight, num_sentences, h, CACHE_BLOCK, d_k),
-            weight.new_zeros(num_sentences, h, CACHE_BLOCK, d_v),
-            room_for_keys(weight, num_sentences, h, src_len, d_k),
-            weight.new_zeros(num_sentences, h, src_len, d_v),
-        )
+    def of(cls, key: Float[Tensor, "B h S d_k"], value: Float[Tensor, "B h S d_v"]) -> "LayerState":
+        """Begin with this memory and no entries."""
+        num_sentences, h, src_len, _ = key.shape
+        values = value.new_zeros(num_sentences, h, CACHE_BLOCK, value.shape[3])
+        state = cls(room_for_keys(key, CACHE_BLOCK), values, room_for_keys(key, src_len), value)
+        state.memory_key.copy_(key)
+        return state
 
     def keep(self, left: Int[Tensor, "B E_left"], room: int) -> None:
         """Keep these entries of each sentence, and make room for more."""
@@ -64,9 +60,9 @@ class LayerState:
             old.gather(2, left[:, None, :, None].expand(-1, old.shape[1], -1, old.shape[3]))
             for old in (self.keys, self.values)
         )
-        num_sentences, h, num_left, d_k = keys.shape
-        self.keys = room_for_keys(keys, num_sentences, h, num_left + room, d_k)
-        self.values = values.new_zeros(num_sentences, h, num_left + room, values.shape[3])
+        num_sentences, h, num_left, d_v = values.shape
+        self.keys = room_for_keys(keys, num_left + room)
+        self.values = values.new_zeros(num_sentences, h, num_left + room, d_v)
         self.keys[:, :, :num_left], self.values[:, :, :num_left] = keys, values
 
     def select(self, sentences: Int[Tensor, "B"]) -> None:
@@ -76,9 +72,9 @@ class LayerState:
         self.memory_value = take_(self.memory_value, sentences)
 
 
-def room_for_keys(like: Tensor, num_sentences: int, h: int, entries: int, d_k: int) -> Float[Tensor, "B h entries d_k"]:
+def room_for_keys(like: Float[Tensor, "B h _ d_k"], entries: int) -> Float[Tensor, "B h {entries} d_k"]:
     """Give zeros whose last two axes are swapped in memory."""
-    return like.new_zeros(num_sentences, h, d_k, entries).transpose(2, 3)
+    return like.new_zeros(*like.shape[:2], like.shape[3], entries).transpose(2, 3)
 
 
 @dataclass
@@ -162,17 +158,12 @@ class Decoder:
 
     def start(self, src: Int[Tensor, "B S"]) -> State:
         """Encode, and project the memory for every decoder layer: what decoding one position at a time needs."""
-        lengths = (src != self.pad_id).sum(1)
-        layers = [LayerState.empty(layer, *src.shape) for layer in self.model.decoder]
-        for begin in range(0, len(src), ENCODED_AT_ONCE):
-            part = slice(begin, begin + ENCODED_AT_ONCE)
-            longest = int(lengths[part].max())
-            sentences = Ragged.of(src[part, :longest], self.pad_id)
-            memory = spread(self.model.encode(sentences), sentences)
-            for layer, kept in zip(self.model.decoder, layers, strict=True):
-                key, value = layer.cross_attention.project(memory)
-                kept.memory_key[part, :, :longest], kept.memory_value[part, :, :longest] = key, value
-        return State(layers, Ragged.of(src, self.pad_id).mask, layers[0].keys.new_empty(len(src), 0))
+        sentences = Ragged.of(src, self.pad_id)
+        memory = self.model.encode(sentences)  # (tokens, d_model)
+        layers = []
+        for cross in (layer.cross_attention for layer in self.model.decoder):
+            layers.append(LayerState.of(*to_heads(cross.kv(memory), sentences, cross.num_heads, cross.head_widths)))
+        return State(layers, sentences.mask, memory.new_empty(len(src), 0))
 
     def step(self, state: State, ids: Int[Tensor, "N"]) -> Float[Tensor, "N V"]:
         """Feed one id per row, `first_id` at the start, and score what follows it; `state` moves on.
