@@ -5,8 +5,8 @@ them. One process per contender and round, in turns; one thread; medians. Second
 second (both sides count) over all steps, and the most memory the process held, interpreter and libraries included.
 Nothing is downloaded.
 
-  ours           what `python -m ablate.prepare data=files …` does: read, check, clean and write the text with digests
-                 of it, learn subwords, encode and pack, flush to the disk
+  ours           what `python -m ablate.prepare --processes 1 data=files …` does: read, check, clean and write the text
+                 with digests of it, learn subwords, encode and pack, flush to the disk
   sentencepiece  its trainer on the files with the same settings, then `encode` of blocks of lines, written as 16-bit
                  ids; no checks, no cleaning, no digests, no flush
 """
@@ -75,9 +75,10 @@ def ours(text: Path, scratch: Path, pairs: int) -> dict[str, float]:
     steps = Steps(STEPS["preparing"])
 
     def say(message: str) -> None:
-        steps.begin(STEPS[message.split()[0]])
+        if step := STEPS.get(message.split()[0]):
+            steps.begin(step)
 
-    corpus.prepare(FilesData("files", "en", "de", VOCAB_SIZE, 256, **named, **others), say)
+    corpus.prepare(FilesData("files", "en", "de", VOCAB_SIZE, 256, **named, **others), say, processes=1)
     return steps.numbers(2 * pairs)
 
 
