@@ -21,12 +21,15 @@ SETTINGS = {
     "positions": "model.positional",
 }
 WORDS = {"positions", "other"}  # settings in words
+# Which of them a block of Table 3 varies.
+VARIED = {"A": ["h"], "B": ["d_k"], "C": ["N", "d_model", "d_ff"], "D": ["P_drop", "ε_ls"]}
 LEVELS = (0.05, 0.01, 0.001)  # a mark for each that the corrected p is below
 MARK = "∗"  # not the ASCII asterisk, which Markdown would take for emphasis
 MISSING = "—"
 WORST_FIRST = ("running", "failed", "stopped")  # what a cell without a number says, if a seed of its row is at it
 DIGITS = {"ppl": 2, "bleu": 1}  # as the paper prints them
 HEADERS = {"ppl": "PPL", "bleu": "BLEU"}
+DELTAS = (("", ""), ("Δ ", "d_"))  # a mean and its difference to base, as headed and as the frame has them
 
 Line = Mapping[str, Any]  # one row of the table's frame
 
@@ -42,16 +45,16 @@ def grid(title: str, lines: Sequence[Line], notes: list[str]) -> Grid:
     base = next((line for line in lines if line["row"] == "base"), None)
     settings = [name for name in (*SETTINGS, "other") if len({line[name] for line in lines}) > 1]
     unfinished = any(line["state"] for line in lines)
-    columns = [Column("row", text=True)]
-    columns += [Column(name, symbol=name not in {*WORDS, "steps"}, text=name in WORDS) for name in settings]
-    columns.append(Column("params (M)", group="ours"))
-    for metric in DIGITS:
-        columns += [Column(HEADERS[metric], group="ours"), Column(f"Δ {HEADERS[metric]}", group="ours")]
-    columns.append(Column("n", group="ours"))
-    for header in ("PPL", "Δ PPL", "BLEU", "Δ BLEU", "params (M)"):
-        columns.append(Column(header, group="paper", alone=f"paper {header}"))
+    columns = [Column("row", text=True, key="row")]
+    columns += [Column(name, symbol=name not in {*WORDS, "steps"}, text=name in WORDS, key=name) for name in settings]
+    columns.append(Column("params (M)", group="ours", key="params"))
+    measured = [(f"{delta}{name}", f"{key}{metric}") for metric, name in HEADERS.items() for delta, key in DELTAS]
+    columns += [Column(header, group="ours", key=key) for header, key in measured]
+    columns.append(Column("n", group="ours", key="n"))
+    for header, key in [*measured, ("params (M)", "params_m")]:
+        columns.append(Column(header, group="paper", alone=f"paper {header}", key=f"paper_{key}"))
     if unfinished:
-        columns.append(Column("", text=True))
+        columns.append(Column("", text=True, key="state"))
     laid = [
         [
             line["row"],
@@ -67,6 +70,14 @@ def grid(title: str, lines: Sequence[Line], notes: list[str]) -> Grid:
         for _, block in groupby(zip(lines, laid, strict=True), key=lambda pair: pair[0]["block"])
     ]
     return Grid(title, columns, blocks, notes)
+
+
+def row_label(line: Line) -> str:
+    """Name a row, and say what of it is not there."""
+    if line["n"] == line["seeds"]:
+        return str(line["row"])
+    why = ", ".join("not run" if name == "new" else name for name in line["states"].split())
+    return f"{line['row']} ({line['n']}/{line['seeds']} seeds)" if line["n"] else f"{line['row']} ({why})"
 
 
 def setting(name: str, line: Line, base: Line | None) -> str:

@@ -12,6 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
+from ablate.cells import VARIED, row_label
+
 WIDTH_IN = 7.1  # the text of an A4 page
 # Okabe & Ito's colours (2008), told apart by colour-blind readers; with line styles and markers also in grey.
 OURS, PAPER, BASE, FAINT = "#0072B2", "#D55E00", "#000000", "#767676"
@@ -51,8 +53,6 @@ DELTAS = {
     "ppl": Quantity("rel_ppl", "Δ PPL to base (%)"),
     "bleu": Quantity("d_bleu", "Δ BLEU to base (points)"),
 }
-# Which setting a block of Table 3 varies.
-VARIED = {"A": ["h"], "B": ["d_k"], "C": ["N", "d_model", "d_ff"], "D": ["P_drop", "ε_ls"]}
 
 
 def forest(frame: pd.DataFrame, title: str) -> Figure:
@@ -83,7 +83,8 @@ def forest(frame: pd.DataFrame, title: str) -> Figure:
             say_base(ax, frame, metric, heights)
             ax.set_xlabel(f"{delta.label}; {'left' if metric == 'ppl' else 'right'} is better")
             ax.grid(visible=False, axis="y")
-        axes[0].set_yticks(heights, [row_label(line) for _, line in frame.iterrows()])
+        labels = [row_label({str(name): value for name, value in line.items()}) for _, line in frame.iterrows()]
+        axes[0].set_yticks(heights, labels)
         axes[0].set_ylim(heights[-1] + 0.7, heights[0] - 0.7)  # the table's first row on top
         for tick, value in zip(axes[0].get_yticklabels(), frame["ppl"], strict=True):
             tick.set_color(FAINT if math.isnan(value) else BASE)
@@ -122,14 +123,6 @@ def around(values: list[float]) -> tuple[float, float]:
     known = [0.0, *(value for value in values if not math.isnan(value))]
     room = 0.25 * (max(known) - min(known)) or 1.0
     return min(known) - room, max(known) + room
-
-
-def row_label(line: pd.Series) -> str:
-    """Name a row, and say what of it is not there."""
-    if line["n"] == line["seeds"]:
-        return str(line["row"])
-    why = ", ".join("not run" if name == "new" else name for name in line["states"].split())
-    return f"{line['row']} ({line['n']}/{line['seeds']} seeds)" if line["n"] else f"{line['row']} ({why})"
 
 
 def seeds_in(frame: pd.DataFrame) -> str:

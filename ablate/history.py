@@ -1,6 +1,8 @@
 """What the notebooks read: a plan on records from here or from W&B, and how its runs went, line by line."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -62,3 +64,37 @@ def histories(plan: Plan) -> pd.DataFrame:
             names["state"] = planned.state.words
             lines += [{**names, **line} for line in read_metrics(planned.run.metrics) or [{"step": float("nan")}]]
     return pd.DataFrame(lines)
+
+
+@dataclass
+class Curve:
+    """How a number went in a row's runs, thinned for drawing."""
+
+    row: str
+    block: str
+    column: str  # of `histories`
+    logged: int  # steps at which it was logged, of which `points` has some
+    points: list[tuple[int, float, float, float, int]]  # step; mean, lowest, highest of the seeds there; how many
+
+
+def curves(lines: pd.DataFrame, columns: Sequence[str], most: int) -> list[Curve]:
+    """Summarise over seeds how numbers went, row by row; a row that did not log a number has no curve of it.
+
+    Of more than `most` steps every k-th and the last are given, for a drawing; the others are left out, not averaged.
+
+    Args:
+        lines: as `histories` makes them.
+        columns: of them.
+        most: points of a curve, at least 1, the last not counted.
+    """
+    found = []
+    for (row, block), own in lines.groupby(["row", "block"], sort=False):
+        for column in columns:
+            if column not in own or not own[column].notna().any():
+                continue
+            steps = own.dropna(subset=[column]).groupby("step")[column].agg(["mean", "min", "max", "count"])
+            every = math.ceil(len(steps) / most)
+            kept = steps[[i % every == 0 or i == len(steps) - 1 for i in range(len(steps))]]
+            points = [(int(step), mean, low, high, int(n)) for step, mean, low, high, n in kept.itertuples()]
+            found.append(Curve(str(row), str(block), column, len(steps), points))
+    return found

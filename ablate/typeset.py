@@ -16,6 +16,7 @@ class Column:
     alone: str = ""  # the header where it has not; empty: the same
     symbol: bool = False  # set as a formula: N, d_model
     text: bool = False  # words, set to the left; numbers stand to the right
+    key: str = ""  # names what its cells are made of, for a page that sorts by it
 
 
 @dataclass

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from ablate.cells import grid, known, marks, millions, missing, number, signed
+from ablate.cells import grid, known, marks, millions, missing, number, row_label, signed
 from ablate.table import COLUMNS
 
 NAN = math.nan
@@ -18,6 +18,21 @@ BASE = {
 def cells(line, *others):
     laid = grid("title", [BASE, line, *others], [])
     return dict(zip([column.alone or column.header for column in laid.columns], laid.blocks[1][0], strict=True))
+
+
+def test_every_column_names_what_its_cells_are_made_of():
+    laid = grid("title", [BASE, {**BASE, "row": "big", "block": "big", "steps": 300_000, "state": "1 running"}], [])
+    assert len(laid.columns) == 14
+    assert [column.key for column in laid.columns if column.key not in COLUMNS] == []
+    keys = {column.alone or column.header: column.key for column in laid.columns}
+    assert (keys["row"], keys["steps"], keys["params (M)"], keys["n"]) == ("row", "steps", "params", "n")
+    assert (keys["PPL"], keys["Δ BLEU"], keys["paper Δ PPL"], keys[""]) == ("ppl", "d_bleu", "paper_d_ppl", "state")
+
+
+def test_a_row_is_named_with_what_of_it_is_not_there():
+    assert row_label({"row": "A_h1", "n": 3, "seeds": 3, "states": "done"}) == "A_h1"
+    assert row_label({"row": "A_h1", "n": 2, "seeds": 3, "states": "done failed"}) == "A_h1 (2/3 seeds)"
+    assert row_label({"row": "A_h1", "n": 0, "seeds": 3, "states": "running new"}) == "A_h1 (running, not run)"
 
 
 def test_a_setting_is_there_if_rows_differ_in_it_and_blank_where_it_is_bases():

@@ -9,7 +9,7 @@ from records import finish
 
 from ablate.config import ConfigError
 from ablate.draw import learning_curves
-from ablate.history import histories, plan_for
+from ablate.history import curves, histories, plan_for
 from ablate.plan import Plan, plan_from
 from ablate.table import build, write
 
@@ -155,3 +155,30 @@ def test_long_histories_are_read_in_seconds(own_folder):
     start = time.perf_counter()
     assert len(histories(plan)) == 3 * (STEPS + 5)
     assert time.perf_counter() - start < 3
+
+
+def test_a_curve_has_the_mean_and_the_span_of_the_seeds_that_are_there():
+    lines = pd.DataFrame(
+        [
+            {"row": "base", "block": "base", "seed": 1, "step": 10, "loss": 4.0},
+            {"row": "base", "block": "base", "seed": 1, "step": 20, "loss": 2.0},
+            {"row": "base", "block": "base", "seed": 1, "step": 20, "dev_ppl": 7.5},
+            {"row": "base", "block": "base", "seed": 2, "step": 10, "loss": 5.0},
+            {"row": "A_h1", "block": "A", "seed": 1, "step": math.nan},
+        ]
+    )
+    loss, ppl = curves(lines, ["loss", "dev_ppl", "nobody_logged"], 100)
+    assert (loss.row, loss.block, loss.column, loss.logged) == ("base", "base", "loss", 2)
+    assert loss.points == [(10, 4.5, 4.0, 5.0, 2), (20, 2.0, 2.0, 2.0, 1)]
+    assert ppl.points == [(20, 7.5, 7.5, 7.5, 1)]
+
+
+@pytest.mark.parametrize(
+    ("count", "kept"),
+    [(3, [1, 2, 3]), (4, [1, 3, 4]), (9, [1, 4, 7, 9]), (10, [1, 5, 9, 10])],  # every 1st, 2nd, 3rd and 4th, of 3
+)
+def test_a_long_curve_keeps_every_kth_point_and_the_last(count, kept):
+    lines = pd.DataFrame({"row": "base", "block": "base", "seed": 1, "step": range(1, count + 1), "loss": 1.0})
+    (curve,) = curves(lines, ["loss"], 3)
+    assert [point[0] for point in curve.points] == kept
+    assert curve.logged == count

@@ -13,11 +13,11 @@ from ablate.compose import PACKAGE
 
 # From the bottom up: a module imports only from lines above its own. `data` and `model` are packages of several files.
 ORDER = [
-    "rundir typeset draw",
+    "rundir typeset serve",
     "config",
     "params schedule data device stats bleu",
     "record estimate model loss adam cells judge",
-    "checkpoint decode track",
+    "checkpoint decode track draw",
     "evaluate",
     "train",
     "worker translate",
@@ -26,6 +26,8 @@ ORDER = [
     "launch history footnote cost ask",
     "table",
     "run retry claims figures",
+    "view",
+    "report",
 ]
 # Only these may load torch: planning, the table and the commands around them do without.
 TORCH = "model loss adam checkpoint decode evaluate train worker translate"
@@ -35,6 +37,7 @@ DOORS = {
     "wandb": {"track"},
     "pandas": {"table", "history", "draw"},
     "matplotlib": {"draw"},
+    "jinja2": {"report"},
     "sentencepiece": {"data"},
     "torch": set(TORCH.split()),
 }
@@ -109,6 +112,7 @@ def as_command(module: str, *arguments: str) -> str:
         ("claims", ["row_B", "--preset", "smoke"]),
         ("claims", ["row_B", "--preset", "smoke"]),
         ("figures", ["row_B", "--preset", "smoke"]),
+        ("report", ["row_B", "--preset", "smoke"]),
         ("status", []),
         ("diff", ["--help"]),
         ("retry", ["--failed"]),

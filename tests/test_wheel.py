@@ -31,6 +31,7 @@ def test_the_wheel_holds_both_configuration_roots_whole(wheel):
         for path in (ROOT / root).rglob("*.yaml"):
             assert f"ablate/{path.relative_to(ROOT)}" in names
     assert {f"ablate/{path.name}" for path in (ROOT / "ablate").glob("*.py")} <= names
+    assert {f"ablate/page/{path.name}" for path in (ROOT / "ablate" / "page").iterdir()} <= names
 
 
 def test_an_installed_wheel_plans_the_rows_from_any_folder(wheel, tmp_path):

@@ -1,0 +1,136 @@
+"""The dashboard: one HTML file that needs nothing else; or, served to this machine, a page that follows a sweep.
+
+`python -m ablate.report [SWEEP …] [--preset smoke] [--out report.html] [--serve] [SETTING=VALUE …]`
+"""
+
+import argparse
+import base64
+import hashlib
+import os
+import re
+import sys
+import time
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from ablate.ask import plan_of, reader
+from ablate.config import ConfigError
+from ablate.plan import Plan, runs_on_disk
+from ablate.rundir import write_text
+from ablate.serve import Site, server
+from ablate.status import held, read_state
+from ablate.typeset import html_symbol
+from ablate.view import FILES, content
+
+PAGE = Path(__file__).with_name("page")
+SCRIPTS = ("d3.min.js", "plot.umd.min.js", "charts.js", "page.js")  # in the order in which they need each other
+SERVED = re.compile(r"[^/]+/[^/]+/[^/]+/seed\d+/(" + "|".join(map(re.escape, FILES)) + ")")  # under the folder of runs
+
+
+def render(view: dict[str, Any], version: str = "") -> str:
+    """Write the page.
+
+    Every text of the view is escaped by the template, and the page's policy lets no script run but its own, by digest,
+    and nothing be fetched, sent or framed: what a translation or a name holds is only ever text.
+
+    Args:
+        view: as `view.content` gives it.
+        version: of a page that is served, which asks its server for newer ones; empty for a file.
+    """
+    code = "\n".join((PAGE / name).read_text("utf-8") for name in SCRIPTS)
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["symbol"] = lambda name: Markup(html_symbol(name))
+    return environment.from_string((PAGE / "page.html").read_text("utf-8")).render(
+        view,
+        version=version,
+        made=time.strftime("%Y-%m-%d %H:%M:%S"),
+        style=Markup((PAGE / "page.css").read_text("utf-8")),
+        code=Markup(code),
+        digest=base64.b64encode(hashlib.sha256(code.encode()).digest()).decode(),
+    )
+
+
+def signs(folder: Path) -> Hashable:
+    """Give what differs once a run in a preset's folder was planned, said something, ended or died."""
+    runs = (run for found in runs_on_disk(folder).values() for run in found)
+    return tuple(
+        (run.path, held(run.lock), *map(stamp, (run.record, run.error, run.heartbeat, run.metrics))) for run in runs
+    )
+
+
+def stamp(file: Path) -> tuple[int, int] | None:
+    """Give a file's time and size; None if there is none."""
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+def site(arguments: argparse.Namespace, plan: Plan) -> Site:
+    """Make the page that follows a plan's runs."""
+
+    def build(version: str) -> str:
+        nonlocal plan
+        if plan.corpus is None:
+            plan = plan_of(arguments)  # until it is prepared, no run can be told to be of these rows
+        for planned in plan.runs:
+            planned.state = read_state(planned.run)
+        view = content(plan, lambda file: f"runs/{quote(str(file.relative_to(plan.runs_dir)))}", arguments.sentences)
+        return render(view, version)
+
+    return Site(build, lambda: signs(plan.runs_dir / plan.preset), plan.runs_dir, SERVED)
+
+
+def serve(arguments: argparse.Namespace, plan: Plan) -> int:
+    """Serve the page until Ctrl-C; returns the exit code.
+
+    Raises:
+        ConfigError: for a port that cannot be had.
+    """
+    try:
+        httpd = server(site(arguments, plan), arguments.port or 0)
+    except (OSError, OverflowError) as err:
+        raise ConfigError("--port", arguments.port, f"cannot be opened: {err}") from err
+    with httpd:
+        print(f"http://localhost:{httpd.server_port}/ follows {plan.runs_dir}; Ctrl-C ends it", flush=True)
+        try:
+            httpd.serve_forever()
+        except KeyboardInterrupt:
+            return 0
+    raise AssertionError("the server ended by itself")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write the dashboard from the records and logs there are, or serve it; returns the exit code."""
+    parser = reader("report", "Show a sweep as one HTML page: table, claims, figures, translations, runs.")
+    parser.add_argument("--out", type=Path, help="the file to write (default: report.html)")
+    parser.add_argument("--sentences", type=int, default=8, help="how many translated ones to show (default: 8)")
+    parser.add_argument("--serve", action="store_true", help="write no file; serve the page here, and follow the runs")
+    parser.add_argument("--port", type=int, help="to serve at (default: a free one)")
+    arguments = parser.parse_intermixed_args(argv)
+    try:
+        for name, value, serves in (("--out", arguments.out, False), ("--port", arguments.port, True)):
+            if value is not None and arguments.serve != serves:
+                raise ConfigError(name, str(value), f"has no effect {'without' if serves else 'with'} --serve")
+        plan = plan_of(arguments)
+        if arguments.serve:
+            return serve(arguments, plan)
+        out = arguments.out or Path("report.html")
+        folder = out.absolute().parent
+        page = render(content(plan, lambda file: quote(os.path.relpath(file, folder)), arguments.sentences))
+        write_text(out, page)
+        print(f"{out}: {len(page.encode()) / 1e6:.1f} MB")
+    except ValueError as err:
+        print(f"error: {err}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
