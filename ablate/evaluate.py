@@ -48,8 +48,8 @@ def perplexity(model: Transformer, packed: Packed, batch_tokens: int, device: st
     for batch in eval_batches(packed, batch_tokens):
         src, tgt = (Ragged.of(torch.from_numpy(ids), model.pad_id).to(device) for ids in (batch.src, batch.tgt))
         with torch.autocast(device, enabled=False):
-            hidden = model.predict(src, tgt)  # (N, d_model)
-            _, nll = smoothed_loss(hidden, model.embedding.weight, tgt.ids, 0.0, "uniform")
+            hidden, output = model.predict(src, tgt)  # (N, d_model), (V, d_model)
+            _, nll = smoothed_loss(hidden, output, tgt.ids, 0.0, "uniform")
             total += float(nll)
         num_tokens += batch.num_tgt_tokens
     model.train(was_training)

@@ -115,7 +115,7 @@ def smoothed_loss(
 
     Args:
         hidden: the decoder's output, `Transformer.predict`.
-        weight: the output matrix, `Transformer.embedding.weight`.
+        weight: the output matrix, likewise.
         gold: the right ids.
         label_smoothing: as in `smoothed_targets`.
         smoothing: as in `smoothed_targets`.

@@ -89,8 +89,8 @@ def accumulate_gradients(
     for batch in batches:
         src, tgt = (Ragged.of(torch.from_numpy(ids), model.pad_id).to(device) for ids in (batch.src, batch.tgt))
         with torch.autocast(device, dtype=torch.bfloat16, enabled=bf16):
-            hidden = model.predict(src, tgt)  # (N, d_model)
-            loss, nll = smoothed_loss(hidden, model.embedding.weight, tgt.ids, label_smoothing, smoothing)
+            hidden, output = model.predict(src, tgt)  # (N, d_model), (V, d_model)
+            loss, nll = smoothed_loss(hidden, output, tgt.ids, label_smoothing, smoothing)
         loss.backward()
         loss_sum += loss.detach()
         nll_sum += nll.detach()

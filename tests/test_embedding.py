@@ -89,6 +89,17 @@ def test_embeddings_are_scaled_and_padding_is_zero():
     torch.testing.assert_close(embedding.weight.grad[[2, 4]], torch.full((2, 6), math.sqrt(6)))
 
 
+def test_the_gradient_of_the_matrix_is_that_of_all_its_uses():
+    torch.manual_seed(0)
+    embedding, ids, other = Embedding(5, 6, PAD), torch.tensor([2, PAD, 4, 2]), torch.randn(4, 6)
+    embedded, matrix = embedding.look_up(ids)
+    ((embedded + other) @ matrix.t()).sin().sum().backward()
+    weight = embedding.weight.detach().clone().requires_grad_()
+    plain = weight[ids] * math.sqrt(6) * (ids != PAD)[:, None]
+    ((plain + other) @ weight.t()).sin().sum().backward()
+    torch.testing.assert_close(embedding.weight.grad, weight.grad)
+
+
 def test_embeddings_start_with_variance_one_over_d_model():
     torch.manual_seed(0)
     assert Embedding(1000, 64, PAD).weight.std().item() == pytest.approx(1 / 8, rel=0.02)

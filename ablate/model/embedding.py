@@ -124,6 +124,23 @@ class Positions(nn.Module):
         return F.embedding(sentences.positions, self.table)
 
 
+class _LookUp(torch.autograd.Function):
+    """Rows of a matrix, scaled, and the matrix itself, to whose gradient theirs is added in place.
+
+    Torch would make another V × d_model gradient for the rows, nearly all zeros, and add the two.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, ids: Tensor, matrix: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(ids, scale)
+        return F.embedding(ids, matrix) * scale, matrix.view_as(matrix)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        ids, scale = ctx.saved_tensors
+        return None, grads[1].index_add_(0, ids, grads[0] * scale), None
+
+
 class Embedding(nn.Module):
     """One matrix for source, target and output layer; × √d_model at the input, where the pad id gives zero."""
 
@@ -135,5 +152,10 @@ class Embedding(nn.Module):
 
     def forward(self, ids: Int[Tensor, "*axes"]) -> Float[Tensor, "*axes d_model"]:
         """Embed ids. Padding is masked: its row takes part in the output layer, so it cannot itself be zero."""
-        scale = (ids != self.pad_id).to(self.weight.dtype) * math.sqrt(self.weight.shape[1])  # (*axes)
-        return F.embedding(ids, self.weight) * scale[..., None]
+        return self.look_up(ids.flatten())[0].unflatten(0, ids.shape)
+
+    def look_up(self, ids: Int[Tensor, "N"]) -> tuple[Float[Tensor, "N d_model"], Float[Tensor, "V d_model"]]:
+        """Embed ids, and give the matrix for its use in the output layer, so that one gradient serves both uses."""
+        scale = (ids != self.pad_id).to(self.weight.dtype)[:, None] * math.sqrt(self.weight.shape[1])  # (N, 1)
+        embedded, matrix = _LookUp.apply(ids, self.weight, scale)  # type: ignore[no-untyped-call]
+        return embedded, matrix

@@ -5,6 +5,7 @@ Axes: B batch, S source length, T target length, V vocabulary, M source tokens, 
 
 from typing import cast
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -127,13 +128,17 @@ class Transformer(nn.Module):
 
     def encode(self, src: Ragged) -> Float[Tensor, "M d_model"]:
         """Encode source ids into the memory that the decoder attends to."""
-        x = dropout(self.embedding(src.ids) + self.src_positions.of(src), self.dropout, self.training)
+        return self.encode_embedded(self.embedding(src.ids), src)
+
+    def encode_embedded(self, x: Float[Tensor, "M d_model"], src: Ragged) -> Float[Tensor, "M d_model"]:
+        """Encode what the embedding made of the source."""
+        x = dropout(x + self.src_positions.of(src), self.dropout, self.training)
         for layer in self.encoder:
             x = layer(x, src)
         return x
 
-    def predict(self, src: Ragged, tgt: Ragged) -> Float[Tensor, "N d_model"]:
-        """Compute the hidden states whose n-th row predicts `tgt.ids[n]`; see `logits`.
+    def predict(self, src: Ragged, tgt: Ragged) -> tuple[Float[Tensor, "N d_model"], Float[Tensor, "V d_model"]]:
+        """Compute the hidden states whose n-th row predicts `tgt.ids[n]`, and give the matrix that makes them logits.
 
         The shift to the right happens here, before positions are added, so the first input stands at position 0.
 
@@ -144,17 +149,20 @@ class Transformer(nn.Module):
         Raises:
             PositionError: if the positions are learned and too few.
         """
-        memory = self.encode(src)
         shifted = tgt.ids.roll(1).where(tgt.positions > 0, self.first_id)
-        x = dropout(self.embedding(shifted) + self.tgt_positions.of(tgt), self.dropout, self.training)
+        embedded, output = self.embedding.look_up(torch.cat([src.ids, shifted]))
+        of_src, of_tgt = embedded.split([len(src.ids), len(shifted)])
+        memory = self.encode_embedded(of_src, src)
+        x = dropout(of_tgt + self.tgt_positions.of(tgt), self.dropout, self.training)
         for layer in self.decoder:
             x = layer(x, tgt, memory, src)
-        return x
+        return x, output
 
     def forward(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T d_model"]:
         """Do `predict` with sentences padded at the end; the rows of padding mean nothing."""
         ragged = Ragged.of(src, self.pad_id), Ragged.of(tgt, self.pad_id)
-        return spread(self.predict(*ragged), ragged[1])
+        hidden, _ = self.predict(*ragged)
+        return spread(hidden, ragged[1])
 
     def logits(self, hidden: Float[Tensor, "*axes d_model"]) -> Float[Tensor, "*axes V"]:
         """Score the vocabulary with the embedding matrix; no bias (section 3.4)."""
