@@ -219,7 +219,7 @@ def in_process(script: Path, shape: str, threads: int, scratch: str) -> Callable
 
 
 def child(arguments: Sequence[str], threads: int, scratch: str) -> Any:
-    """Run Python in a process of its own; gives the JSON that is the last line it prints.
+    """Run Python in a process of its own, in the folder `scratch`; gives the JSON that is the last line it prints.
 
     Raises:
         RuntimeError: if it fails, with the last line it says.
@@ -228,7 +228,9 @@ def child(arguments: Sequence[str], threads: int, scratch: str) -> Any:
     environment = {**os.environ, **limits, "TMPDIR": scratch}
     command = [sys.executable, *arguments]
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIME_LIMIT_S)
+        done = subprocess.run(
+            command, env=environment, cwd=scratch, capture_output=True, text=True, timeout=TIME_LIMIT_S
+        )
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"not finished after {TIME_LIMIT_S} s") from None
     if done.returncode:

@@ -205,7 +205,7 @@ def write_page(measured: dict[str, Any]) -> None:
     points, rows = ([Measured(**one) for one in measured[kind]] for kind in ("fit", "rows"))
     found = fitted(points, rows)
     about, libraries = measured["machine"], measured["versions"]
-    where = f"{about['processor']}, one thread, torch {libraries['torch']}"
+    where = f"{about['processor']}, one thread, float32, torch {libraries['torch']}"
     costs = {quantity: one["costs"] for quantity, one in found.items()}
     error = {quantity: round(typical(one["rows"]), 4) for quantity, one in found.items()}
     COSTS.write_text(json.dumps({"machine": where, **costs, "error": error}, indent=1) + "\n")
