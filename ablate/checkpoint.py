@@ -42,6 +42,11 @@ def counted(checkpoints: Path, num: int, every: int) -> list[Path]:
     return [*regular[max(0, len(regular) - (num - 1)) :], *found[-1:]]
 
 
+def folder(checkpoints: Path, step: int) -> Path:
+    """Name the checkpoint after so many updates."""
+    return checkpoints / f"step-{step:06d}"
+
+
 def step_of(folder: Path) -> int:
     """Read off a checkpoint's name how many updates it has seen."""
     return int(folder.name.removeprefix("step-"))
@@ -61,7 +66,7 @@ def save(checkpoints: Path, step: int, state: State, science: dict[str, Any], ke
         keep: how many of the newest stay, at least 1.
         every: updates between two regular checkpoints.
     """
-    final = checkpoints / f"step-{step:06d}"
+    final = folder(checkpoints, step)
     aside = checkpoints / f".{final.name}.{os.getpid()}"
     sweep(checkpoints)
     aside.mkdir(parents=True)

@@ -205,8 +205,9 @@ class WmtData(DownloadedData):
 class ClusterConfig:
     """Where runs happen; nothing here changes a result."""
 
-    workers: int  # runs at once; 0: physical cores ÷ threads
-    threads: int  # CPU threads of one run; on one machine the same number gives the same bits
+    workers: int  # runs at once; 0: physical cores ÷ (ranks × threads)
+    ranks: int  # processes of one run, one per GPU, which share each update's batch; each has its own dropout masks
+    threads: int  # CPU threads of each process; on one machine the same number gives the same bits
     # Floating-point operations per second of one run, in 10^9, for the plan's hours before any run is measured; 0: by
     # the cost model on a CPU, 40 on another device.
     sustained_gflops: float
@@ -302,6 +303,7 @@ RANGES = {  # field: (lowest, highest, highest allowed?)
     "data.max_subwords": (1, math.inf, False),
     "seeds": (1, math.inf, False),
     "cluster.workers": (0, math.inf, False),
+    "cluster.ranks": (1, math.inf, False),
     "cluster.threads": (1, math.inf, False),
     "cluster.sustained_gflops": (0, math.inf, False),
     "keep_checkpoints": (1, math.inf, False),
@@ -362,6 +364,8 @@ def check(cfg: Config) -> None:
         )
     if cfg.precision == "bf16" and cfg.device == "mps":
         raise ConfigError("precision", "bf16", "needs device=cuda or cpu, got device=mps; use fp32")
+    if cfg.cluster.ranks > 1 and cfg.device == "mps":
+        raise ConfigError("cluster.ranks", cfg.cluster.ranks, "must be 1 with device=mps: its processes cannot add up")
 
 
 def scaled(cfg: Config) -> Config:

@@ -59,7 +59,7 @@ def cost(plan: Plan, workers: int) -> list[str]:
         f"{left:.3f} to run ({left / at_once:.3f} with {at_once} at once).",
         f"Hours: measured where a seed of the row is done here, else {plan.time_source}.",
         f"Training FLOPs in all: {sum(planned.flops for planned in plan.runs):.1e}, matrix products counted; "
-        f"{hours * 3600 * sustained * 1e9:.1e} the paper's way (section 6.1), hours × 1 device × sustained rate, "
+        f"{hours * 3600 * sustained * 1e9:.1e} the paper's way (section 6.1), hours × sustained rate of a run, "
         f"at {sustained:g} GFLOP/s (cluster.sustained_gflops).",
     ]
     if plan.runs[0].memory_mb is not None:

@@ -1,5 +1,6 @@
 """Start runs: a pool of worker processes on this machine, and what the terminal shows meanwhile."""
 
+import math
 import os
 import signal
 import subprocess
@@ -18,11 +19,13 @@ from rich.live import Live
 from ablate import config, record
 from ablate.config import ClusterConfig
 from ablate.plan import PlannedRun
+from ablate.ranks import ALONE, Ranks
 from ablate.rundir import RunDir, write_json, write_text
 from ablate.status import RunState, duration, number, read_state, render
 
 DONE, HELD, STOPPED = 0, 3, 75  # exit codes of `ablate.worker`
 POLL_S = 0.25
+PATIENCE_S = 120.0  # for the other processes of a run to write their checkpoint and end, when one has ended
 LINE_EVERY_S = 30.0  # between two plain lines of one run, without a terminal
 
 
@@ -42,7 +45,7 @@ def num_workers(cluster: ClusterConfig) -> int:
     if cluster.workers:
         return cluster.workers
     cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
-    return max(1, cores // cluster.threads)
+    return max(1, cores // (cluster.ranks * cluster.threads))
 
 
 def freeze(planned: PlannedRun) -> None:
@@ -62,12 +65,12 @@ def freeze(planned: PlannedRun) -> None:
     config.save(planned.cfg, planned.run.config)
 
 
-def start(run: RunDir, threads: int) -> subprocess.Popen[bytes]:
-    """Start one worker, in a session of its own so that Ctrl-C reaches only this process, which then asks it to stop.
+def start(run: RunDir, threads: int, ranks: Ranks = ALONE) -> subprocess.Popen[bytes]:
+    """Start one process of a run, in a session of its own: Ctrl-C reaches only this process, which then asks it to end.
 
     Its standard input is a pipe whose other end only this process has: it ends when this process does, however it ends.
     """
-    environment = {**os.environ, "ABLATE_WATCH_PARENT": "1", "OMP_NUM_THREADS": str(threads)}
+    environment = {**os.environ, **ranks.environment(), "ABLATE_WATCH_PARENT": "1", "OMP_NUM_THREADS": str(threads)}
     with open(run.log, "ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "ablate.worker", str(run.path)],
@@ -79,36 +82,75 @@ def start(run: RunDir, threads: int) -> subprocess.Popen[bytes]:
         )
 
 
+class Worker:
+    """The processes of one run, one per rank."""
+
+    def __init__(self, run: RunDir, threads: int) -> None:
+        """Start them, as many as the frozen configuration says."""
+        num_ranks = config.load(run.config).cluster.ranks
+        self.processes = [start(run, threads, ranks) for ranks in Ranks.on_this_machine(num_ranks)]
+        self.patience_ends_s = math.inf
+
+    def poll(self) -> int | None:
+        """Give the exit code, once all have ended: an error's if there was one, else rank 0's."""
+        codes = [process.poll() for process in self.processes]
+        if None in codes:
+            if any(codes):  # the others have noticed, unless they still wait to meet it, or on a GPU
+                self.terminate()
+                self.patience_ends_s = min(self.patience_ends_s, time.monotonic() + PATIENCE_S)
+            if time.monotonic() > self.patience_ends_s:
+                self.kill()
+            return None
+        for process in self.processes:
+            cast(IO[bytes], process.stdin).close()
+        return next((code for code in codes if is_error(code)), codes[0])
+
+    def terminate(self) -> None:
+        """Ask them to stop at a checkpoint."""
+        for process in self.processes:
+            process.terminate()
+
+    def kill(self) -> None:
+        """End them."""
+        for process in self.processes:
+            process.kill()
+
+
+def is_error(code: int | None) -> bool:
+    """Tell whether an exit code stands for a failure: not for the end, a kill, or a run that is to go on."""
+    return code is not None and code > 0 and code not in (HELD, STOPPED)
+
+
 def launch(runs: dict[tuple[str, int], RunDir], workers: int, threads: int, console: Console) -> Outcome:
     """Do these runs, some at once, showing all of them; a failing one does not stop the others.
 
     Args:
         runs: frozen runs by row and seed, in the order to start them.
         workers: how many at once.
-        threads: CPU threads of each.
+        threads: CPU threads of each process.
         console: where to show them: a live table on a terminal, plain lines elsewhere.
 
     Returns:
         How they ended. After Ctrl-C every worker has written a checkpoint and ended.
     """
     waiting = list(runs.values())
-    going: dict[RunDir, subprocess.Popen[bytes]] = {}
+    going: dict[RunDir, Worker] = {}
     ended: dict[RunDir, int] = {}
     interrupts: list[int] = []
     with on_interrupt(interrupts), view(runs, ended, console) as show:
         while waiting or going:
             while waiting and len(going) < workers and not interrupts:
                 run = waiting.pop(0)
-                going[run] = start(run, threads)
+                going[run] = Worker(run, threads)
             if interrupts:
                 waiting.clear()
                 for worker in going.values():
                     worker.terminate() if len(interrupts) < 3 else worker.kill()
             for run, worker in list(going.items()):
-                if worker.poll() is not None:
-                    ended[run] = going.pop(run).returncode
-                    cast(IO[bytes], worker.stdin).close()
-                    note_crash(run, ended[run])
+                if (code := worker.poll()) is not None:
+                    ended[run] = code
+                    del going[run]
+                    note_crash(run, code)
             show()
             time.sleep(POLL_S)
         show()
@@ -122,7 +164,7 @@ def launch(runs: dict[tuple[str, int], RunDir], workers: int, threads: int, cons
 
 def note_crash(run: RunDir, code: int) -> None:
     """Mark a run as failed whose worker ended in an error before it could say so itself, such as a broken import."""
-    if code > 0 and code not in (HELD, STOPPED) and not run.error.exists():
+    if is_error(code) and not run.error.exists():
         write_text(run.error, f"the worker ended with exit code {code}; see {run.log}\n")
 
 

@@ -79,10 +79,10 @@ class Plan:
     @cached_property
     def measured_s(self) -> dict[str, float]:
         """Seconds of training, by fingerprint, that runs of the same science took on this machine: their median."""
-        device = self.runs[0].cfg.device
+        cfg = self.runs[0].cfg
         found: dict[str, list[float]] = {}
         for planned in self.runs:
-            if planned.state.record is not None and done_here(planned.state.record, device):
+            if planned.state.record is not None and done_here(planned.state.record, cfg):
                 found.setdefault(planned.fingerprint, []).append(planned.state.record["timing"]["train_s"])
         return {identity: statistics.median(times) for identity, times in found.items()}
 
@@ -243,7 +243,7 @@ def make_plan(
             by_identity[identity, seed].rows.append(row)
             planned_rows[row].append(by_identity[identity, seed])
     runs = list(by_identity.values())
-    pace, source = measured_pace(guessed, runs, root / first.preset, first.device)
+    pace, source = measured_pace(guessed, runs, root / first.preset, first)
     return Plan(
         first.preset,
         title,
@@ -288,41 +288,42 @@ def choose(found: list[RunDir], root: Path, preset: str, row: str, identity: str
     return (finished or [run for run in found if run.path == own.path] or found or [own])[0]
 
 
-def measured_pace(guessed: Guess, runs: list[PlannedRun], folder: Path, device: str) -> tuple[float, str]:
-    """Give measured ÷ estimated seconds of training, the median of the records made here on this device, else 1.
+def measured_pace(guessed: Guess, runs: list[PlannedRun], folder: Path, cfg: Config) -> tuple[float, str]:
+    """Give measured ÷ estimated seconds of training, the median of the records made here in this way, else 1.
 
     Args:
         guessed: what estimates.
         runs: the plan's; only if none of them tells, the other records of the preset are read.
         folder: the preset's.
-        device: as resolved.
+        cfg: says on what device and in how many processes.
 
     Returns:
         That, and where estimates come from, in words.
     """
-    paces = paces_here(guessed, (planned.state.record for planned in runs), device)
+    paces = paces_here(guessed, (planned.state.record for planned in runs), cfg)
     if not paces:
-        paces = paces_here(guessed, (read_json(path) for path in folder.glob("*/*/seed*/record.json")), device)
+        paces = paces_here(guessed, (read_json(path) for path in folder.glob("*/*/seed*/record.json")), cfg)
     if not paces:
         return 1.0, f"{guessed.source}; nothing measured here yet"
     pace = statistics.median(paces)
     return pace, f"{guessed.source}, times {pace:.2f}, the median of {len(paces)} finished runs here"
 
 
-def paces_here(guessed: Guess, records: Iterable[Record | None], device: str) -> list[float]:
-    """List measured ÷ estimated seconds of those runs that were finished on this machine's device."""
+def paces_here(guessed: Guess, records: Iterable[Record | None], cfg: Config) -> list[float]:
+    """List measured ÷ estimated seconds of those runs that were finished here in this way."""
     found = []
     for done in records:
-        if done is not None and done_here(done, device):
+        if done is not None and done_here(done, cfg):
             train_s, flops_per_s = done["timing"]["train_s"], done["timing"]["flops_per_s"]
             found.append(train_s / guessed.train_s(done["science"], train_s * flops_per_s))
     return found
 
 
-def done_here(done: Record, device: str) -> bool:
-    """Tell whether a run was finished on this machine and kind of device, so that its time tells of others'."""
+def done_here(done: Record, cfg: Config) -> bool:
+    """Tell whether a run was finished on this machine, by such a device and as many: its time tells of others'."""
     last = done["provenance"][-1]
-    return last["host"] == platform.node() and last["device"].startswith(f"{device}:")
+    same = last["device"].startswith(f"{cfg.device}:") and last.get("ranks", 1) == cfg.cluster.ranks
+    return same and last["host"] == platform.node()
 
 
 def older_runs(plan: Plan, row: str) -> dict[str, dict[str, tuple[Any, Any]]]:

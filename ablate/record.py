@@ -146,13 +146,14 @@ def code_digest() -> str:
     return digest.hexdigest()[:12]
 
 
-def attempt(planned_code: str | None, device: str, threads: int) -> dict[str, Any]:
+def attempt(planned_code: str | None, device: str, threads: int, ranks: int = 1) -> dict[str, Any]:
     """Describe this attempt at a run: when, where, by what.
 
     Args:
         planned_code: the code digest when the run was planned; a difference is flagged as `code_changed`.
         device: the resolved device, in words.
-        threads: CPU threads.
+        threads: CPU threads of each process.
+        ranks: processes.
     """
     code = code_digest()
     return {
@@ -162,6 +163,7 @@ def attempt(planned_code: str | None, device: str, threads: int) -> dict[str, An
         "machine": f"{platform.machine()}, {platform.system()} {platform.release()}",
         "device": device,
         "threads": threads,
+        "ranks": ranks,
         "python": platform.python_version(),
         "versions": {"ablate": __version__, **{name: metadata.version(name) for name in LIBRARIES}},
         "commit": git("rev-parse", "HEAD"),

@@ -33,7 +33,8 @@ def do(overrides: list[str], plan_only: bool, say: Callable[[str], None], consol
     workers = num_workers(cluster)
     say(f"ablate {__version__}: preset {plan.preset}, {len(plan.rows)} rows × {plan.seeds} seeds, in {plan.runs_dir}")
     cfg = plan.runs[0].cfg
-    say(f"device {cfg.device}, precision {cfg.precision}; {workers} runs at once, {cluster.threads} CPU threads each")
+    each = f"{cluster.ranks} processes of {cluster.threads}" if cluster.ranks > 1 else f"{cluster.threads}"
+    say(f"device {cfg.device}, precision {cfg.precision}; {workers} runs at once, {each} CPU threads each")
     if plan.corpus:
         say(plan.corpus.describe())
     say(describe(plan, workers))

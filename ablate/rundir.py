@@ -4,11 +4,14 @@ import fcntl
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+MEETING_S = 3600.0  # longer than any meeting of an attempt's processes lasts
 
 
 def write_bytes(path: Path, data: bytes, durable: bool = True) -> None:
@@ -152,19 +155,35 @@ class RunDir:
         """Held by the worker while it runs."""
         return self.path / "lock"
 
+    def meeting(self, name: str) -> Path:
+        """Where the processes of one attempt learn how to reach the one that leads them."""
+        return self.path / f".meeting.{name}"
+
     @property
     def wandb(self) -> Path:
         """W&B's own files."""
         return self.path / "wandb"
 
     def sweep(self) -> None:
-        """Remove the heartbeats that killed workers left half-written; only the holder of the run's lock may call this.
+        """Remove what killed workers left, half-written heartbeats and meetings; only the holder of the lock may.
 
         Not what planners write: they hold no lock, and may be writing now.
         """
         for left in self.path.glob(f".{self.heartbeat.name}.*.tmp"):
             left.unlink(missing_ok=True)
+        for place in self.path.glob(".meeting.*"):
+            if time.time() - place.stat().st_mtime > MEETING_S:  # another attempt may be turning back just now
+                place.unlink()
 
     def hypotheses(self, split: str) -> Path:
         """The translations of a split, one line per sentence, in the corpus's order."""
         return self.path / f"hypotheses.{split}.txt"
+
+    def beat(self, **numbers: Any) -> None:
+        """Write the run's sign of life; not flushed to the disk, for the next one comes within seconds."""
+        write_json(self.heartbeat, {**numbers, "time": time.time(), "pid": os.getpid()}, durable=False)
+
+
+def say(text: str) -> None:
+    """Print a line of the run's log."""
+    print(time.strftime("%H:%M:%S"), text, flush=True)

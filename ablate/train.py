@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from ablate import checkpoint
 from ablate.adam import Adam
 from ablate.config import Config
-from ablate.data.batch import Batch, Batches
+from ablate.data.batch import Batch, Batches, share
 from ablate.data.packed import Packed
 from ablate.decode import Stopped
 from ablate.device import keep_freed_memory
@@ -22,6 +21,7 @@ from ablate.evaluate import Perplexity, perplexity
 from ablate.loss import smoothed_loss
 from ablate.model.ragged import Ragged
 from ablate.model.transformer import Transformer
+from ablate.parallel import ALONE, Group
 from ablate.schedule import learning_rate
 from ablate.track import Tracker
 
@@ -53,22 +53,26 @@ class Progress:
 
 @dataclass
 class Update:
-    """What one update did; tensors stay on the device until somebody reads them."""
+    """What one update did, on all ranks; tensors stay on the device until somebody reads them."""
 
     loss_sum: Tensor
     nll_sum: Tensor
-    num_tokens: Tensor  # target tokens, padding excluded, of all ranks
-    src_tokens: int
-    tgt_tokens: int
+    num_tokens: Tensor  # target tokens, padding excluded
 
 
-def generator_seed(seed: int, step: int) -> int:
-    """Give the seed of all random numbers of one update (0: of the initialisation)."""
-    return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint32)[0])
+def generator_seed(seed: int, step: int, rank: int = 0) -> int:
+    """Give the seed of all random numbers of one update (0: of the initialisation) in the process of one rank."""
+    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint32)[0])
 
 
 def accumulate_gradients(
-    model: Transformer, batches: list[Batch], label_smoothing: float, smoothing: str, device: str, bf16: bool = False
+    model: Transformer,
+    batches: list[Batch],
+    label_smoothing: float,
+    smoothing: str,
+    device: str,
+    bf16: bool = False,
+    group: Group = ALONE,
 ) -> Update:
     """Put the gradient of Σ loss / Σ target tokens into `.grad`, over all micro-batches and ranks.
 
@@ -82,10 +86,11 @@ def accumulate_gradients(
         smoothing: see `ablate.loss`.
         device: where the model is.
         bf16: run the matrix products in bfloat16.
+        group: the processes that have the other micro-batches.
     """
     exact = torch.float32 if device == "mps" else torch.float64  # Apple's GPUs have no float64
     zero = torch.zeros((), dtype=exact, device=device)
-    loss_sum, nll_sum, src_tokens, tgt_tokens = zero.clone(), zero.clone(), 0, 0
+    loss_sum, nll_sum, tgt_tokens = zero.clone(), zero.clone(), 0
     for batch in batches:
         src, tgt = (Ragged.of(torch.from_numpy(ids), model.pad_id).to(device) for ids in (batch.src, batch.tgt))
         with torch.autocast(device, dtype=torch.bfloat16, enabled=bf16):
@@ -94,15 +99,13 @@ def accumulate_gradients(
         loss.backward()
         loss_sum += loss.detach()
         nll_sum += nll.detach()
-        src_tokens += batch.num_src_tokens
         tgt_tokens += batch.num_tgt_tokens
     num_tokens = torch.full((), tgt_tokens, dtype=exact, device=device)  # torch.tensor would wait for a GPU
+    loss_sum, nll_sum, num_tokens = group.total(torch.stack([loss_sum, nll_sum, num_tokens])).unbind()
+    group.total_gradients(model.parameters())
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    if dist.is_initialized():
-        for tensor in [*gradients, loss_sum, nll_sum, num_tokens]:
-            dist.all_reduce(tensor)
     torch._foreach_div_(gradients, float(num_tokens) if device == "cpu" else num_tokens.float())
-    return Update(loss_sum, nll_sum, num_tokens, src_tokens, tgt_tokens)
+    return Update(loss_sum, nll_sum, num_tokens)
 
 
 class Trainer:
@@ -119,8 +122,9 @@ class Trainer:
         train_set: Packed,
         dev_set: Packed,
         checkpoints: Any,
-        tracker: Tracker,
+        tracker: Tracker | None,
         *,
+        group: Group = ALONE,
         should_stop: Callable[[], bool] = lambda: False,
         on_progress: Callable[[dict[str, Any]], None] = lambda numbers: None,
         say: Callable[[str], None] = print,
@@ -134,14 +138,15 @@ class Trainer:
             train_set: packed pairs.
             dev_set: packed pairs.
             checkpoints: the run's folder of checkpoints.
-            tracker: told of every `log_every_steps`-th update and of every evaluation.
+            tracker: told of every `log_every_steps`-th update and of every evaluation; None on all ranks but 0.
+            group: the processes that train together.
             should_stop: asked after every update; True leads to a checkpoint and `Stopped`.
             on_progress: told about once a second.
             say: told what a reader of the run's log should know.
         """
         self.cfg, self.science, self.model, self.tracker, self.say = cfg, science, model, tracker, say
         self.dev_set, self.checkpoints = dev_set, checkpoints
-        self.should_stop, self.on_progress = should_stop, on_progress
+        self.group, self.should_stop, self.on_progress = group, should_stop, on_progress
         self.batches = Batches(
             train_set, batch_tokens=cfg.optim.batch_tokens, counting=cfg.optim.batch_counting, seed=cfg.seed
         )
@@ -149,14 +154,16 @@ class Trainer:
         if cfg.device == "cpu":
             keep_freed_memory()
         self.progress = Progress()
-        checkpoint.sweep(checkpoints)
-        state = checkpoint.newest(checkpoints, science, cfg.device, say)
-        if state is not None:
+        state = group.newest(checkpoints, science, cfg.device, say)
+        if state is None:
+            group.same(model.parameters())
+        else:
             model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.progress = Progress(**state["progress"])
             say(f"resumed after update {self.progress.step}")
-        self.unread: list[tuple[int, tuple[int, int], Update]] = []  # updates since the numbers were last read
+        # Updates since the numbers were last read: each with its number, its last batch's place, its source tokens.
+        self.unread: list[tuple[int, tuple[int, int], int, Update]] = []
         self.rates: dict[str, float] = {}  # as last logged
         self.measured: Perplexity | None = None  # of the dev set, by the last evaluation of this attempt
         self.window_start_s = self.heartbeat_s = time.monotonic()
@@ -176,11 +183,11 @@ class Trainer:
             step = progress.step + 1
             self.update(step, stream)
             last = step == optim.train_steps
+            stop = self.should_stop() and not last  # before anything waits for the device: a lost rank shows here
             if step % cfg.log_every_steps == 0 or last:
                 self.read_numbers(log=True)
             if last or (optim.eval_every_steps and step % optim.eval_every_steps == 0):
                 self.evaluate()
-            stop = self.should_stop() and not last
             if step % optim.checkpoint_every_steps == 0 or last or stop:
                 self.save()
             if stop:
@@ -199,15 +206,22 @@ class Trainer:
             epoch, position, batch = next(stream)
             micro_batches.append(batch)
         self.model.zero_grad(set_to_none=True)
-        torch.manual_seed(generator_seed(cfg.seed, step))
+        torch.manual_seed(generator_seed(cfg.seed, step, self.group.rank))
         update = accumulate_gradients(
-            self.model, micro_batches, optim.label_smoothing, optim.smoothing, cfg.device, cfg.precision == "bf16"
+            self.model,
+            share(self.batches.packed, micro_batches, self.group.rank, self.group.count),
+            optim.label_smoothing,
+            optim.smoothing,
+            cfg.device,
+            cfg.precision == "bf16",
+            self.group,
         )
         self.optimizer.step(self.rate(step))
         progress.step, progress.epoch, progress.position = step, epoch, position + 1
-        progress.src_tokens += update.src_tokens
-        progress.tgt_tokens += update.tgt_tokens
-        self.unread.append((step, (epoch, position), update))
+        src_tokens = sum(batch.num_src_tokens for batch in micro_batches)
+        progress.src_tokens += src_tokens
+        progress.tgt_tokens += sum(batch.num_tgt_tokens for batch in micro_batches)
+        self.unread.append((step, (epoch, position), src_tokens, update))
 
     def rate(self, step: int) -> float:
         """Give the learning rate of an update."""
@@ -222,14 +236,14 @@ class Trainer:
         """
         if not self.unread:
             return
-        sums = torch.stack([torch.stack([u.loss_sum, u.nll_sum, u.num_tokens]) for _, _, u in self.unread]).cpu()
+        sums = torch.stack([torch.stack([u.loss_sum, u.nll_sum, u.num_tokens]) for *_, u in self.unread]).cpu()
         norms = [p.grad.norm() for p in self.model.parameters() if p.grad is not None]
         gradient_norm = float(torch.stack(norms).norm())  # of the last update
         finite = torch.isfinite(sums[:, 0])
         if not (finite.all() and math.isfinite(gradient_norm)):
             first = -1 if finite.all() else int(torch.nonzero(~finite)[0])
             what = f"the gradient's norm is {gradient_norm}" if finite.all() else f"the loss is {float(sums[first, 0])}"
-            step, (epoch, position), _ = self.unread[first]
+            step, (epoch, position), *_ = self.unread[first]
             raise NonFiniteLoss(
                 f"{what} at update {step}, epoch {epoch}, batch {position}; "
                 "a lower optim.lr_scale or a longer optim.warmup_steps may help"
@@ -240,9 +254,9 @@ class Trainer:
         progress = self.progress
         progress.train_s += window_s
         progress.loss, progress.nll = (float(sums[-1, i] / sums[-1, 2]) for i in (0, 1))
-        if log:
+        if log and self.tracker is not None:
             tokens = float(sums[:, 2].sum())
-            src_tokens = sum(u.src_tokens for _, _, u in self.unread)
+            src_tokens = sum(tokens for _, _, tokens, _ in self.unread)
             self.rates = {
                 "tgt_tokens_per_s": tokens / window_s,
                 "src_tgt_tokens_per_s": (tokens + src_tokens) / window_s,
@@ -260,8 +274,10 @@ class Trainer:
         self.unread = []
 
     def evaluate(self) -> None:
-        """Measure dev perplexity and keep it."""
+        """Measure dev perplexity and keep it; rank 0 does, the others meet it again in the next update."""
         self.read_numbers()
+        if self.tracker is None:
+            return
         measured = perplexity(self.model, self.dev_set, self.cfg.optim.batch_tokens, self.cfg.device)
         self.measured = measured
         self.progress.history.append([self.progress.step, measured.ppl])
@@ -271,8 +287,10 @@ class Trainer:
         self.beat()
 
     def save(self) -> None:
-        """Write a checkpoint of where the run stands."""
+        """Write a checkpoint of where the run stands; rank 0 does."""
         self.read_numbers()
+        if self.tracker is None:
+            return
         state = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),

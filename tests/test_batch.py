@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.config import ConfigError
-from ablate.data.batch import Batches, eval_batches, source_batches
+from ablate.data.batch import Batches, eval_batches, gather, share, source_batches
 from ablate.data.packed import Packed
 from ablate.data.subword import EOS, PAD
 
@@ -125,3 +125,45 @@ def test_long_sources_are_fewer_at_once():  # T7
     sentences = [np.array([5] * (n - 1) + [EOS]) for n in lengths]
     # Eight of 256 subwords hold 8 · 256² scores: two of 512 hold as many, and 5,000 alone holds more.
     assert [len(index) for index, _ in source_batches(sentences, 8)] == [1, 2, 2, 4]
+
+
+# What each of several processes gets of an update
+
+
+def sizes(num_batches: int, size: int, count: int) -> list[list[int]]:
+    """Share batches of so many pairs among processes; gives the sizes that each gets."""
+    packed = Packed.of([[3, EOS]] * (num_batches * size), [[4, EOS]] * (num_batches * size))
+    batches = [gather(packed, np.arange(i * size, (i + 1) * size)) for i in range(num_batches)]
+    return [[len(part.index) for part in share(packed, batches, rank, count)] for rank in range(count)]
+
+
+def test_as_many_processes_as_divide_the_batches_get_whole_ones():
+    assert sizes(num_batches=8, size=5, count=4) == [[5, 5]] * 4
+    assert sizes(num_batches=8, size=5, count=1) == [[5] * 8]
+
+
+def test_other_numbers_of_processes_get_equal_stretches():
+    assert sizes(num_batches=1, size=6, count=2) == [[3], [3]]
+    assert sizes(num_batches=2, size=6, count=3) == [[4], [2, 2], [4]]
+    assert sizes(num_batches=8, size=6, count=3) == [[6, 6, 4], [2, 6, 6, 2], [4, 6, 6]]
+    assert sizes(num_batches=1, size=2, count=3) == [[], [1], [1]]
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=7), min_size=1, max_size=9),
+    st.integers(1, 12),
+)
+def test_the_shares_are_together_exactly_the_batches(lengths, count):
+    flat = [n for batch in lengths for n in batch]
+    packed = Packed.of([[*[3] * (n - 1), EOS] for n in flat], [[*[4] * (n % 3), EOS] for n in flat])
+    ends = np.cumsum([len(batch) for batch in lengths])
+    batches = [gather(packed, index) for index in np.split(np.arange(len(flat)), ends[:-1])]
+    shares = [share(packed, batches, rank, count) for rank in range(count)]
+    assert [i for parts in shares for part in parts for i in part.index] == list(range(len(flat)))
+    for name in ("num_src_tokens", "num_tgt_tokens"):
+        assert sum(getattr(part, name) for parts in shares for part in parts) == sum(getattr(b, name) for b in batches)
+    for part in (part for parts in shares for part in parts):
+        assert part.src.shape == (
+            len(part.index),
+            packed.src_lengths[part.index].max(),
+        )  # no idle column

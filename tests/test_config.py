@@ -225,6 +225,7 @@ OUTSIDE = {
     "plan_only": True,
     "preset": "mine",
     "cluster.workers": 5,
+    "cluster.ranks": 2,
     "cluster.threads": 4,
     "cluster.sustained_gflops": 1.0,
     "tracking.mode": "none",

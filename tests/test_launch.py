@@ -29,8 +29,8 @@ def shown(*runs: RunDir, workers: int = 1) -> tuple[launch.Outcome, str]:
 @pytest.mark.parametrize(("cores", "threads", "expected"), [(8, 2, 4), (2, 1, 2), (2, 3, 1), (None, 1, 6)])
 def test_as_many_runs_at_once_as_the_physical_cores_carry(monkeypatch, cores, threads, expected):
     monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 6 if logical else cores)
-    assert launch.num_workers(ClusterConfig(0, threads, 1.0)) == expected
-    assert launch.num_workers(ClusterConfig(5, threads, 1.0)) == 5
+    assert launch.num_workers(ClusterConfig(0, 1, threads, 1.0)) == expected
+    assert launch.num_workers(ClusterConfig(5, 1, threads, 1.0)) == 5
 
 
 def test_freezing_writes_the_whole_configuration_and_what_its_fingerprint_was_made_of():
@@ -69,8 +69,8 @@ def test_a_killed_worker_leaves_a_stopped_run_that_goes_on(monkeypatch):
     run = tiny_run(*LONG)
     started = launch.start
 
-    def start_and_kill(run: RunDir, threads: int):
-        process = started(run, threads)
+    def start_and_kill(*arguments):
+        process = started(*arguments)
         wait_until(lambda: read_metrics(run.metrics), "the first updates")
         process.kill()
         return process

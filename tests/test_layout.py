@@ -13,14 +13,15 @@ from ablate.compose import PACKAGE
 
 # From the bottom up: a module imports only from lines above its own. `data` and `model` are packages of several files.
 ORDER = [
-    "rundir typeset serve",
-    "config",
+    "rundir stop typeset serve",
+    "config ranks",
     "params schedule data device stats bleu",
     "record estimate model loss adam cells judge",
     "checkpoint decode track draw",
-    "evaluate",
+    "evaluate parallel",
     "train",
-    "worker translate",
+    "attempt translate",
+    "worker",
     "compose status diff",
     "plan prepare",
     "launch history footnote cost ask",
@@ -30,7 +31,7 @@ ORDER = [
     "report",
 ]
 # Only these may load torch: planning, the table and the commands around them do without.
-TORCH = "model loss adam checkpoint decode evaluate train worker translate"
+TORCH = "model loss adam checkpoint decode evaluate parallel train attempt translate"
 DOORS = {
     "hydra": {"compose", "run"},
     "sacrebleu": {"bleu", "data"},

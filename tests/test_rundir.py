@@ -99,3 +99,15 @@ def test_a_file_that_is_not_json_is_named(text, tmp_path):
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(ValueError, match=r"a\.json: is not JSON \("):
         read_json(tmp_path / "a.json")
+
+
+def test_who_holds_the_lock_sweeps_what_killed_workers_left_and_nothing_of_others(tmp_path):
+    run = RunDir(tmp_path)
+    run.beat(state="training")
+    write_json(run.meeting("just now"), {"exit": 3})
+    write_json(run.meeting("yesterday"), {"host": "gone", "port": 1})
+    os.utime(run.meeting("yesterday"), (0, 0))
+    (tmp_path / ".heartbeat.4711.tmp").touch()
+    (tmp_path / ".config.yaml.4711.tmp").touch()  # a planner, which has no lock, writes it now
+    run.sweep()
+    assert {path.name for path in tmp_path.iterdir()} == {"heartbeat", ".meeting.just now", ".config.yaml.4711.tmp"}

@@ -2,18 +2,15 @@ import dataclasses
 import functools
 import json
 import math
-import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import together
 
 from ablate import checkpoint
 from ablate.compose import compose
@@ -23,6 +20,7 @@ from ablate.data.packed import Packed
 from ablate.data.subword import EOS
 from ablate.decode import Stopped
 from ablate.model.transformer import Transformer
+from ablate.parallel import ALONE, Group
 from ablate.rundir import RunDir
 from ablate.schedule import learning_rate
 from ablate.track import Tracker, read_metrics
@@ -97,7 +95,13 @@ class Lab:
         self.cfg = dataclasses.replace(config(), optim=dataclasses.replace(OPTIM, **optim))
         self.said: list[str] = []
 
-    def trainer(self, model: Transformer, should_stop=lambda trainer: False, attempt: int = 1) -> Trainer:
+    def trainer(
+        self,
+        model: Transformer,
+        should_stop=lambda trainer: False,
+        attempt: int = 1,
+        group: Group = ALONE,
+    ) -> Trainer:
         mirror = TrackingConfig("none", "", None)
         self.tracker = Tracker(self.run, mirror, {}, {}, attempt)
         trainer = Trainer(
@@ -107,7 +111,8 @@ class Lab:
             EIGHT,
             DEV,
             self.run.checkpoints,
-            self.tracker,
+            None if group.rank else self.tracker,
+            group=group,
             should_stop=lambda: should_stop(trainer),
             say=self.said.append,
         )
@@ -212,6 +217,8 @@ def test_resuming_under_another_rate_is_refused(tmp_path):  # R5
 
 def test_dropout_differs_from_update_to_update_and_from_seed_to_seed():
     assert len({generator_seed(seed, step) for seed in range(1, 6) for step in range(200)}) == 1000
+    assert len({generator_seed(1, step, rank) for step in range(200) for rank in range(5)}) == 1000
+    assert generator_seed(3, 7, rank=0) == generator_seed(3, 7)
 
 
 # The gradient of Σ loss / Σ tokens
@@ -222,10 +229,12 @@ def batch_of(*index: int) -> Batch:
     return gather(sentences([(4, 2), (6, 3), (2, 5), (7, 3), (3, 9)]), np.array(index))
 
 
-def gradients(*batches: Batch, dropout: float = 0.0, bf16: bool = False) -> dict[str, torch.Tensor]:
+def gradients(
+    *batches: Batch, dropout: float = 0.0, bf16: bool = False, group: Group = ALONE
+) -> dict[str, torch.Tensor]:
     model = new_model(dropout).train()
-    update = accumulate_gradients(model, list(batches), 0.1, "others", "cpu", bf16)
-    assert int(update.num_tokens) == sum(batch.num_tgt_tokens for batch in batches) or dist.is_initialized()
+    update = accumulate_gradients(model, list(batches), 0.1, "others", "cpu", bf16, group)
+    assert int(update.num_tokens) == (sum(batch.num_tgt_tokens for batch in batches) if group.count == 1 else 12)
     return {name: p.grad for name, p in model.named_parameters()}
 
 
@@ -255,30 +264,15 @@ def test_bf16_on_a_cpu_gives_the_gradient_to_its_precision():
     assert any(not torch.equal(gradient, exact[name]) for name, gradient in rounded.items())
 
 
-def two_ranks(folder: Path) -> None:
-    """Compare the gradient of two processes, with 3 and 9 target tokens, with that of one process on all 12."""
-    torch.set_num_threads(1)
+def compare_two_ranks(group: Group, folder: Path) -> None:
     whole = gradients(batch_of(3, 4))
-    children = []
-    for rank in (0, 1):
-        children.append(os.fork())
-        if not children[-1]:
-            dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
-            mine = batch_of(3 + rank)
-            assert mine.num_tgt_tokens == (3, 9)[rank]
-            assert_same(gradients(mine), whole)
-            dist.destroy_process_group()
-            os._exit(0)
-    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    sys.exit(any(codes))
+    mine = batch_of(3 + group.rank)
+    assert mine.num_tgt_tokens == (3, 9)[group.rank]
+    assert_same(gradients(mine, group=group), whole)
 
 
 def test_two_processes_with_3_and_9_tokens_give_the_gradient_of_12(tmp_path):  # M7
-    code = f"import pathlib, test_train as t; t.two_ranks(pathlib.Path({str(tmp_path)!r}))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
+    together(2, compare_two_ranks, tmp_path)
 
 
 def test_without_dropout_two_training_passes_are_identical():  # M8

@@ -70,7 +70,7 @@ def test_the_perplexity_of_an_average_is_the_averages():
 
 
 def test_libraries_that_cannot_be_loaded_leave_the_garbage_collector_on(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ablate.train", None)
+    monkeypatch.setitem(sys.modules, "ablate.attempt", None)
     with pytest.raises(ImportError):
         worker.load_libraries()
     assert gc.isenabled()
@@ -253,13 +253,6 @@ def test_too_few_checkpoints_for_the_average_are_refused_before_anything_starts(
     assert tiny_run("decode.average_checkpoints=2", f"optim.checkpoint_every_steps={STEPS - 1}")  # one at 11, one at 12
     with pytest.raises(ConfigError, match=r"only 1 are written: 12 updates, one checkpoint every 12"):
         tiny_run("decode.average_checkpoints=2", f"optim.checkpoint_every_steps={STEPS}")
-
-
-def test_the_processor_is_named_by_its_model(tmp_path):
-    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: Fast CPU @ 3 GHz\nmodel name\t: another\n")
-    assert worker.cpu_model(tmp_path / "cpuinfo") == "Fast CPU @ 3 GHz"
-    assert worker.cpu_model(tmp_path / "nowhere")
-    assert worker.describe_device("cpu").startswith("cpu: ")
 
 
 def test_what_is_not_a_run_s_folder_is_explained(capsys):

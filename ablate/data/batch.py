@@ -84,6 +84,32 @@ class Batches:
         return 1 - (len(self.packed.src_ids) + len(self.packed.tgt_ids)) / positions
 
 
+def share(packed: Packed, batches: list[Batch], rank: int, count: int) -> list[Batch]:
+    """Take one process's share of an update's batches: about as much as each other's, and together exactly all of it.
+
+    The batches, laid end to end with each as long as the others, are cut into `count` equal stretches: 8 batches on 4
+    processes are two for each, on 16 half of one; on 3, the first gets two and two thirds of the third.
+
+    Args:
+        packed: the split that the batches are of.
+        batches: of the update.
+        rank: of the process.
+        count: processes.
+
+    Returns:
+        Whole batches and parts of batches, without the columns that only other parts need; perhaps none.
+    """
+    shares = []
+    for i, batch in enumerate(batches):
+        edges = (min(max(edge * len(batches) - i * count, 0), count) for edge in (rank, rank + 1))  # in 1/count of it
+        begin, end = (edge * len(batch.index) // count for edge in edges)
+        if end - begin == len(batch.index):
+            shares.append(batch)
+        elif begin < end:
+            shares.append(gather(packed, batch.index[begin:end]))
+    return shares
+
+
 def eval_batches(packed: Packed, batch_tokens: int) -> Iterator[Batch]:
     """Give the whole split once, in batches of at most `batch_tokens` padded tokens a side, short sentences first.
 

@@ -1,0 +1,37 @@
+import os
+import signal
+
+import pytest
+
+from ablate.stop import StopFlag
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2, signal.SIGINT])
+def test_a_signal_asks_for_a_stop_and_does_nothing_else(number):
+    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT)}
+    stop = StopFlag()
+    try:
+        stop.listen()
+        assert not stop()
+        os.kill(os.getpid(), number)
+        assert stop()
+        assert stop.reason == number.name
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def test_the_first_reason_stays():
+    stop = StopFlag()
+    stop.set("SIGUSR2")
+    assert stop.heed(1)
+    assert stop.reason == "SIGUSR2"
+
+
+def test_a_stop_that_another_rank_was_asked_for_names_it():
+    stop = StopFlag()
+    assert not stop.heed(None)
+    assert not stop()
+    assert stop.heed(0)
+    assert stop()
+    assert stop.reason == "rank 0 was asked to stop"
