@@ -45,11 +45,14 @@ def grid(title: str, lines: Sequence[Line], notes: list[str]) -> Grid:
     base = next((line for line in lines if line["row"] == "base"), None)
     settings = [name for name in (*SETTINGS, "other") if len({line[name] for line in lines}) > 1]
     unfinished = any(line["state"] for line in lines)
+    tokenised = any(known(line["bleu_tok"]) is not None for line in lines)
     columns = [Column("row", text=True, key="row")]
     columns += [Column(name, symbol=name not in {*WORDS, "steps"}, text=name in WORDS, key=name) for name in settings]
     columns.append(Column("params (M)", group="ours", key="params"))
     measured = [(f"{delta}{name}", f"{key}{metric}") for metric, name in HEADERS.items() for delta, key in DELTAS]
     columns += [Column(header, group="ours", key=key) for header, key in measured]
+    if tokenised:
+        columns.append(Column("BLEU tok", group="ours", key="bleu_tok"))
     columns.append(Column("n", group="ours", key="n"))
     for header, key in [*measured, ("params (M)", "params_m")]:
         columns.append(Column(header, group="paper", alone=f"paper {header}", key=f"paper_{key}"))
@@ -59,7 +62,7 @@ def grid(title: str, lines: Sequence[Line], notes: list[str]) -> Grid:
         [
             line["row"],
             *(setting(name, line, base) for name in settings),
-            *ours(line),
+            *ours(line, tokenised),
             *paper(line),
             *([line["state"]] if unfinished else []),
         ]
@@ -88,8 +91,8 @@ def setting(name: str, line: Line, base: Line | None) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def ours(line: Line) -> list[str]:
-    """Write what our runs measured."""
+def ours(line: Line, tokenised: bool) -> list[str]:
+    """Write what our runs measured; `tokenised`: BLEU as the paper's authors took it, too."""
     cells = [f"{millions(line['params'])} ({millions(line['params_as_paper'])})"]
     for metric, digits in DIGITS.items():
         mean = known(line[metric])
@@ -99,6 +102,9 @@ def ours(line: Line) -> list[str]:
             cells.append("" if line["row"] == "base" else MISSING)
         else:
             cells.append(signed(delta, digits) + half(line, f"d_{metric}") + marks(known(line[f"d_{metric}_p_holm"])))
+    if tokenised:
+        mean = known(line["bleu_tok"])
+        cells.append(missing(line["states"]) if mean is None else number(mean, DIGITS["bleu"]))
     return [*cells, f"{line['n']}/{line['seeds']}"]
 
 

@@ -97,7 +97,7 @@ def evaluate(
     sources = [packed.src(i) for i in range(len(packed))]
     found = translate_all(Decoder(model), sources, decode, device, on_progress=on_progress, should_stop=should_stop)
     hypotheses = [clean(subwords.decode(hypothesis.ids)) for hypothesis in found]
-    scores = score(hypotheses, corpus.text(split, "tgt"))
+    scores = score(hypotheses, corpus.text(split, "tgt"), corpus.manifest["languages"]["tgt"])
     text = "".join(f"{hypothesis}\n" for hypothesis in hypotheses)
     digest = hashlib.sha256(text.encode()).hexdigest()
     return {**asdict(measured), **asdict(scores), "hypotheses_sha256": digest}, text

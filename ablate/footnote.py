@@ -17,7 +17,7 @@ class MixedRecords(ValueError):
 
 
 # What must be the same in all of a table's records.
-COMMON: dict[str, Callable[[Record], str]] = {
+COMMON: dict[str, Callable[[Record], str | None]] = {
     "preset": lambda done: done["preset"],
     "corpus": lambda done: done["corpus"]["digests"]["corpus"],
     "vocabulary": lambda done: done["corpus"]["digests"]["vocab"],
@@ -25,6 +25,7 @@ COMMON: dict[str, Callable[[Record], str]] = {
         f"{done['science']['decode.beam_size']}, {done['science']['decode.length_penalty']}"
     ),
     "BLEU": lambda done: done["dev"]["bleu_signature"],
+    "BLEU tok": lambda done: done["dev"].get("bleu_tok_signature"),  # None in records of before it was taken
 }
 
 
@@ -35,7 +36,7 @@ def refuse_mixtures(plan: Plan, records: list[Record]) -> None:
         MixedRecords: naming what differs, with the values.
     """
     decodes = (cfg.decode for cfg in plan.configs.values())
-    found = {name: {of(done) for done in records} for name, of in COMMON.items()}
+    found = {name: {value for done in records if (value := of(done)) is not None} for name, of in COMMON.items()}
     found["beam and length penalty"] |= {f"{decode.beam_size}, {decode.length_penalty}" for decode in decodes}
     for name, values in found.items():
         if len(values) > 1:
@@ -134,6 +135,10 @@ def provenance(records: list[Record]) -> list[str]:
         f"{listed(done['checkpoint']['rule'] for done in records)}.",
         f"{', '.join(versions)}; commit {commits}.",
     ]
+    if tokenised := [done["dev"]["bleu_tok_signature"] for done in records if "bleu_tok_signature" in done["dev"]]:
+        said.insert(
+            1, f"BLEU tok: as the authors took the paper's, tokenised and with compounds split: {listed(tokenised)}."
+        )
     if any(entry["code_changed"] for done in records for entry in done["provenance"]):
         said.append("Some runs were done by other code than they were planned with: see their records.")
     return said

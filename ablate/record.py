@@ -11,6 +11,7 @@ was killed and resumed writes the same (`comparable`).
     corpus        name, languages, licence, pairs per split, subword tokens
     train         steps, epochs, src_tokens, tgt_tokens (padding excluded), padding_share, loss, nll of the last update
     dev           ppl, nll_per_token, num_tokens, bleu, bleu_signature, chrf, chrf_signature, num_sentences,
+                  bleu_tok, bleu_tok_signature (the paper's way; records of before 0.1.0 lack them),
                   best_ppl, best_ppl_step, history [[step, ppl] …], hypotheses_sha256
     checkpoint    rule ("last" or "mean of the last k"), steps
     timing        train_s, flops_per_s (counted as the plan does), steps_per_s, tgt_tokens_per_s,

@@ -28,7 +28,7 @@ COLUMNS = [
     *("preset", "row", "block", *SETTINGS, "other", "params", "params_as_paper", "seeds", "n"),
     *(f"{metric}{part}" for metric in METRICS for part in ("", "_sd", "_low", "_high")),
     *(f"d_{metric}{part}" for metric in METRICS for part in ("", "_low", "_high", "_n", "_p", "_p_holm")),
-    *("rel_ppl", "rel_ppl_low", "rel_ppl_high"),
+    *("bleu_tok", "rel_ppl", "rel_ppl_low", "rel_ppl_high"),
     *("paper_params_m", "paper_ppl", "paper_d_ppl", "paper_rel_ppl", "paper_bleu", "paper_d_bleu", "state", "states"),
 ]
 
@@ -117,9 +117,9 @@ def build(plan: Plan) -> Table:
         `n` finished. For ppl and bleu: the mean over seeds, its `_sd`, the 95 % interval from `_low` to `_high`; d_…,
         the difference to base paired by seed, with its interval, `_n`, `_p` and Holm's `_p_holm`; rel_ppl, the same of
         PPL in per cent of base's, from the mean difference of logarithms, which is also what d_ppl_p tests: only
-        relative differences compare across presets. The paper's paper_params_m, paper_ppl, paper_bleu and differences
-        paper_d_…, paper_rel_ppl; `state`, in words, if a run is not finished; `states`, the names of its runs' states.
-        What is not there is NaN; a row is never left out.
+        relative differences compare across presets; bleu_tok, the mean of BLEU taken as the authors did. The paper's
+        paper_params_m, paper_ppl, paper_bleu and differences paper_d_…, paper_rel_ppl; `state`, in words, if a run is
+        not finished; `states`, the names of its runs' states. What is not there is NaN; a row is never left out.
 
     Raises:
         RecordError, MixedRecords: as `records_of`.
@@ -136,6 +136,7 @@ def build(plan: Plan) -> Table:
             "n": len(found["ppl"][row]),
             **judged["ppl"][row],
             **judged["bleu"][row],
+            "bleu_tok": tokenised(runs),
             **papers(plan, row),
             "state": "" if all(one.state.name == "done" for one in runs) else states(runs),
             "states": " ".join(dict.fromkeys(one.state.name for one in runs)),
@@ -149,6 +150,13 @@ def build(plan: Plan) -> Table:
     named = plan.title or ("Table 3" if whole else "Rows of our own")
     title = f"{named}: ours (preset {plan.preset}) beside the paper's"
     return Table(title, frame, footnote.notes(plan, records, lines_of(frame)))
+
+
+def tokenised(runs: list[PlannedRun]) -> float | None:
+    """Give a row's mean BLEU as the paper's authors took it; None unless all its finished runs have it."""
+    values = [one.state.record["dev"].get("bleu_tok") for one in runs if one.state.record is not None]
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
 def compared(metric: str, values: Mapping[str, Mapping[int, float]]) -> dict[str, dict[str, float | None]]:

@@ -1,14 +1,21 @@
+import functools
 import logging
 import math
 import os
 import random
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
 import sacrebleu
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from ablate.bleu import ScoreError, paired_bootstrap, score
+from ablate import bleu
+from ablate.bleu import ScoreError, multi_bleu, paired_bootstrap, paper_bleu, split_compounds
 
+score = functools.partial(bleu.score, lang="de")
 SENTENCES = ["Das rote Haus steht auf dem Berg.", "Sie ruft den alten Mann heute an.", "Ein Hund schläft."]
 
 
@@ -71,6 +78,86 @@ def test_other_numbers_of_sentences_are_refused_with_both(hypotheses, references
 def test_nothing_to_score_is_refused():
     with pytest.raises(ScoreError, match="0 sentences"):
         score([], [])
+
+
+# sacreBLEU's own tests (test/test_bleu.py of 2.x): one system, two references, with the scores published there.
+DOG = ["The dog bit the man.", "It wasn't surprising.", "The man had just bitten him."]
+DOG_REFERENCES = [
+    ["The dog bit the man.", "It was not unexpected.", "The man bit him first."],
+    ["The dog had bit the man.", "No one was surprised.", "The man had bitten the dog."],
+]
+
+
+def test_sacrebleu_gives_the_scores_that_it_publishes():
+    assert sacrebleu.BLEU().corpus_score(DOG, DOG_REFERENCES).score == pytest.approx(48.530827, abs=1e-6)
+    assert sacrebleu.BLEU().corpus_score(["", "", ""], DOG_REFERENCES).score == 0.0
+    # tokenize=none there; every n-gram order has a match, so that smoothing does nothing
+    assert multi_bleu().corpus_score(DOG, DOG_REFERENCES).score == pytest.approx(49.1919566, abs=1e-6)
+
+
+def test_without_a_four_gram_the_papers_bleu_is_zero():
+    # multi-bleu.perl takes log 0 for -9999999999; sacreBLEU's own smooths, so that it is not
+    scores = score(["a b c x", "e f g"], ["a b c d", "e f g"])
+    assert scores.bleu_tok == 0.0
+    assert scores.bleu > 10
+
+
+COMPOUNDS = {
+    "a-b": "a ##AT##-##AT## b",
+    "rich-text format": "rich ##AT##-##AT## text format",  # the example of the script's comment
+    "a-b-c": "a ##AT##-##AT## b-c",  # b is in the first match, and matches do not overlap
+    "ab-cd-ef": "ab ##AT##-##AT## cd ##AT##-##AT## ef",
+    "a-ü-c": "a ##AT##-##AT## ü ##AT##-##AT## c",  # two matches: each takes a byte of ü
+    "a-b-c-d": "a ##AT##-##AT## b-c ##AT##-##AT## d",
+    "a--b": "a ##AT##-##AT## -b",
+    "a---b": "a ##AT##-##AT## --b",
+    "- b": "- b",
+    "-b": "-b",
+    "a-": "a-",
+    "a - b": "a - b",
+    "über-älter": "über ##AT##-##AT## älter",
+    "1-2": "1 ##AT##-##AT## 2",
+    "a\u00a0-b": "a\u00a0 ##AT##-##AT## b",  # no space to Perl, which reads bytes
+    "a–b": "a–b",  # a dash is no hyphen
+    "": "",
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), list(COMPOUNDS.items()))
+def test_compounds_are_split_as_by_the_authors_script(text, expected):
+    assert split_compounds(text) == expected
+
+
+@pytest.mark.skipif(shutil.which("perl") is None, reason="there is no perl here")
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.text(alphabet="ab- \tü\u00a0\u2009–", max_size=12), max_size=40))
+def test_compounds_are_split_as_perl_does_it(lines):
+    text = "".join(f"{line}\n" for line in lines)
+    command = ["perl", "-ple", "s{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g"]  # a line of get_ende_bleu.sh
+    done = subprocess.run(command, input=text.encode(), capture_output=True, check=True)
+    assert "".join(f"{split_compounds(line)}\n" for line in lines) == done.stdout.decode()
+
+
+def test_both_sides_are_tokenised_and_split_before_they_are_counted():
+    hypotheses, references = (
+        ['Das "E-Mail-Konto", z.B. von Dr. Müller & Co.'],
+        ['Das "E-Mail-Konto" z.B. von Dr. Müller & Co.'],
+    )
+    # By hand: German abbreviations keep their stops, quotes and & are escaped, and the comma is a token that the
+    # reference lacks: Das &quot; E ##AT##-##AT## Mail ##AT##-##AT## Konto &quot; , z.B. von Dr. Müller &amp; Co.
+    n = 15  # tokens; 1 unigram, 2 bigrams, 3 trigrams, 4 four-grams hold the comma
+    precisions = [(n - 1) / n, (n - 3) / (n - 1), (n - 5) / (n - 2), (n - 7) / (n - 3)]
+    by_hand = 100 * math.exp(sum(map(math.log, precisions)) / 4)  # longer than the reference: no brevity penalty
+    assert paper_bleu(hypotheses, references, "de")[0] == pytest.approx(by_hand)
+
+
+def test_the_papers_bleu_has_a_signature_of_its_own():
+    _, signature = paper_bleu(SENTENCES, SENTENCES, "de")
+    for part in ("case:mixed", "tok:moses-de-", "|compounds:split|", "smooth:none"):
+        assert part in signature
+    assert "tok:moses-fr-" in paper_bleu(SENTENCES, SENTENCES, "fr")[1]
+    assert score(SENTENCES, SENTENCES).bleu_tok_signature == signature
+    assert score(SENTENCES, SENTENCES).bleu_tok == pytest.approx(100.0)
 
 
 WORDS = [f"Wort{i}" for i in range(40)]

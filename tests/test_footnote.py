@@ -7,6 +7,8 @@ from test_rows import TABLE3
 from ablate.compose import session
 from ablate.footnote import MixedRecords, agreement, judgement, listed, provenance, refuse_mixtures
 from ablate.plan import plan_from
+from ablate.table import build, grid
+from ablate.typeset import markdown
 
 
 @pytest.fixture(autouse=True)
@@ -72,3 +74,20 @@ def test_marks_are_explained_where_there_can_be_any():
 
 def test_values_are_listed_once_and_in_order():
     assert listed(["b", "a", "b", 3]) == "3, a, b"
+
+
+def test_the_paper_s_way_of_taking_bleu_has_its_own_signature_and_column():
+    with session():
+        asked = plan_from(["preset=smoke", "+sweep=row_B"], prepare=True, say=lambda text: None)
+    signature = "nrefs:1|case:mixed|eff:no|tok:moses-de-0.2.0|compounds:split|smooth:none|version:2.6.0"
+    dev = finish(asked.runs[0], 9.0, 25.0)["dev"]
+    finish(asked.runs[0], 9.0, 25.0, dev={**dev, "bleu_tok": 25.83, "bleu_tok_signature": signature})
+    finish(asked.runs[1], 9.0, 24.0)  # a record of before it was taken
+    with session():
+        found = build(plan_from(["preset=smoke", "+sweep=row_B"], prepare=True, say=lambda text: None))
+    assert found.frame["bleu_tok"][0] == 25.83
+    assert math.isnan(found.frame["bleu_tok"][1])
+    assert any(note.startswith("BLEU tok: ") and signature in note for note in found.notes)
+    text = markdown(grid(found))
+    assert "| BLEU tok |" in text
+    assert "|     25.8 | 1/1 |" in text
