@@ -71,7 +71,7 @@ def main() -> int:
         from ablate import worker
 
         worker.load_libraries()
-    from ablate import checkpoint, config, evaluate, record, track, train
+    from ablate import checkpoint, config, evaluate, record, rundir, track, train
     from ablate.data import corpus, packed, subword
     from ablate.model import transformer
 
@@ -91,7 +91,7 @@ def main() -> int:
     watch.watch(track, "start_wandb", "W&B: import, start, finish")
     watch.watch(track.Tracker, "finish", "W&B: import, start, finish")
     watch.watch(track.Tracker, "log summary", "log metrics, here and to W&B")
-    watch.watch(worker, "beat", "heartbeat")
+    watch.watch(rundir.RunDir, "beat", "heartbeat")
     code = worker.main(sys.argv[1:])
     watch.charge()
     print(json.dumps({"parts": watch.seconds, "first_update": watch.first_update}))
