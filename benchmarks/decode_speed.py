@@ -6,9 +6,11 @@ weights. What is counted: sentences × 24 subwords per second of wall time, enco
 is not timed; and the most memory the process ever held. float32, CPU. The shapes whose names end in -mixed have
 sentences of 4 to 60 subwords.
 
-  ours         ablate.decode.translate_all, default batches of 64 sentences
-  huggingface  generate of transformers' MarianMTModel
-  ctranslate2  the same MarianMTModel, converted to CTranslate2
+  ours               ablate.decode.translate_all, default batches of 64 sentences
+  ours-bf16          the same with the layers' products in bfloat16: other translations, not to be held against float32
+  huggingface        generate of transformers' MarianMTModel
+  ctranslate2        the same MarianMTModel, converted to CTranslate2; each thread translates its share, as ours does
+  ctranslate2-intra  the same with all threads on one batch, CTranslate2's default
 """
 
 import dataclasses
@@ -17,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,12 +33,11 @@ SHAPES = {
 SHAPES |= {f"{name}-mixed": dataclasses.replace(shape, shortest=4, longest=60) for name, shape in SHAPES.items()}
 BEAM, ALPHA, LENGTH = 4, 0.6, 24
 
-Translate = Callable[
-    [], list[int]
-]  # translates all sentences; gives the length of each translation, end symbol included
+# Translates all sentences; gives the length of each translation, end symbol included.
+Translate = Callable[[], list[int]]
 
 
-def ours(shape: Shape, src: Sentences, threads: int) -> Translate:
+def ours(shape: Shape, src: Sentences, threads: int, precision: str = "fp32") -> Translate:
     """Translate as evaluation does."""
     from ablate.data.subword import EOS
     from ablate.decode import translate_all
@@ -55,7 +57,7 @@ def ours(shape: Shape, src: Sentences, threads: int) -> Translate:
             return logits
 
     cfg = our_config(shape, f"decode.beam_size={BEAM}", f"decode.length_penalty={ALPHA}")
-    model = Forced(Transformer(cfg.model, shape.vocab_size).eval())
+    model = Forced(Transformer(cfg.model, shape.vocab_size).eval(), precision)
     ended = [torch.tensor([*words, EOS]).numpy() for words in src]
     return lambda: [len(found.ids) + 1 for found in translate_all(model, ended, cfg.decode, "cpu")]
 
@@ -90,8 +92,12 @@ def convert(shape: Shape, folder: Path) -> None:
     Marian().convert(str(folder))
 
 
-def ctranslate2(shape: Shape, src: Sentences, threads: int) -> Translate:
-    """Translate with CTranslate2; another process converts, so that its memory does not count."""
+def ctranslate2(shape: Shape, src: Sentences, threads: int, share_batches: bool = False) -> Translate:
+    """Translate with CTranslate2; another process converts, so that its memory does not count.
+
+    Args:
+        share_batches: all threads work on one batch, instead of each on its own.
+    """
     from ctranslate2 import Translator
 
     folder = Path(tempfile.gettempdir()) / f"ctranslate2-{shape.d_model}-{shape.num_layers}"
@@ -99,16 +105,20 @@ def ctranslate2(shape: Shape, src: Sentences, threads: int) -> Translate:
         code = "import sys, decode_speed as d; d.convert(d.Shape(*map(int, sys.argv[2:])), d.Path(sys.argv[1]))"
         values = map(str, dataclasses.astuple(shape))
         subprocess.run([sys.executable, "-c", code, folder, *values], cwd=Path(__file__).parent, check=True)
-    translator = Translator(str(folder), device="cpu", compute_type="float32", inter_threads=1, intra_threads=threads)
+    inter, intra = (1, threads) if share_batches else (threads, 1)
+    translator = Translator(str(folder), device="cpu", compute_type="float32", inter_threads=inter, intra_threads=intra)
     words = [[*map(str, sentence), "0"] for sentence in src]
     search = {"beam_size": BEAM, "length_penalty": ALPHA, "min_decoding_length": LENGTH, "max_decoding_length": LENGTH}
+    search["max_batch_size"] = -(-len(src) // inter)
     return lambda: [len(found.hypotheses[0]) for found in translator.translate_batch(words, **search)]
 
 
 CONTENDERS: dict[str, Callable[[Shape, Sentences, int], Translate]] = {
     "ours": ours,
+    "ours-bf16": partial(ours, precision="bf16"),
     "huggingface": huggingface,
     "ctranslate2": ctranslate2,
+    "ctranslate2-intra": partial(ctranslate2, share_batches=True),
 }
 
 
