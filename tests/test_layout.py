@@ -13,7 +13,7 @@ from ablate.compose import PACKAGE
 
 # From the bottom up: a module imports only from lines above its own. `data` and `model` are packages of several files.
 ORDER = [
-    "rundir stop typeset serve",
+    "finding rundir stop typeset serve",
     "config ranks",
     "params schedule data device stats bleu",
     "record estimate model loss adam cells judge",
@@ -23,7 +23,7 @@ ORDER = [
     "attempt translate",
     "worker",
     "compose status diff",
-    "plan prepare",
+    "plan prepare doctor",
     "launch history footnote cost ask",
     "table",
     "run retry claims figures",
@@ -118,6 +118,7 @@ def as_command(module: str, *arguments: str) -> str:
         ("diff", ["--help"]),
         ("retry", ["--failed"]),
         ("prepare", ["--help"]),
+        ("doctor", ["--help"]),
         ("worker", ["--help"]),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
