@@ -105,6 +105,7 @@ def test_entries_in_nobodys_past_are_dropped():
     assert state.layers[0].keys.shape[2] < 1 + 2 * CACHE_BLOCK + CACHE_BLOCK
 
 
+@pytest.mark.skipif(not inference.packs(torch.zeros(1)), reason="torch has no oneDNN here")
 def test_weights_are_packed_and_the_model_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(inference, "PACKED_FROM", 0)
     model = make()
@@ -125,6 +126,7 @@ def test_where_nothing_can_be_packed_the_plain_layers_are_used(monkeypatch: pyte
 
 
 @torch.no_grad()
+@pytest.mark.skipif(not inference.bf16_packs(torch.zeros(1)), reason="this CPU does not multiply in bfloat16")
 def test_bf16_products_give_nearly_the_same_logits(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(inference, "PACKED_FROM", 0)
     model = make()

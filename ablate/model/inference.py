@@ -37,6 +37,16 @@ class PackedLinear(nn.Module):
         return product.to(x.dtype)
 
 
+def packs(weight: Tensor) -> bool:
+    """Whether oneDNN can pack a matrix where it lies."""
+    return weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
+
+
+def bf16_packs(weight: Tensor) -> bool:
+    """Whether it can also multiply in bfloat16 there."""
+    return packs(weight) and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 @dataclass
 class LayerState:
     """What one decoder layer keeps between steps.
@@ -147,23 +157,24 @@ class Decoder:
 
         Args:
             model: in evaluation mode.
-            precision: fp32; or bf16, a CPU's alone: products inside the layers are in bfloat16, logits and all else are
-                not. Its translations are others.
+            precision: fp32; or bf16, on CPUs alone that multiply in it: products inside the layers are in bfloat16,
+                logits and all else are not. Its translations are others.
 
         Raises:
-            ValueError: for bf16 where nothing is packed.
+            ValueError: for another precision.
         """
+        weight = model.embedding.weight
+        allowed = ["fp32", "bf16"] if bf16_packs(weight) else ["fp32"]
+        if precision not in allowed:
+            raise ValueError(f"precision={precision!r}: must be {' or '.join(allowed)} on this {weight.device.type}")
         self.pad_id, self.eos_id, self.first_id = model.pad_id, model.eos_id, model.first_id
         self.training = model.training
         shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
         self.model = copy.deepcopy(model, shared)  # of the modules, not of the tensors
-        weight = self.model.embedding.weight
         self.output: Callable[[Tensor], Tensor] = self.model.logits
-        if weight.device.type == "cpu" and torch.backends.mkldnn.is_available():
+        if packs(weight):
             self.output = PackedLinear(weight, None, torch.float32)
             self.pack(torch.bfloat16 if precision == "bf16" else torch.float32)
-        elif precision != "fp32":
-            raise ValueError(f"precision={precision!r}: decoding is in fp32 on {weight.device.type} here")
 
     def pack(self, dtype: torch.dtype) -> None:
         """Replace the linear layers for which it pays."""
