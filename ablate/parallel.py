@@ -53,7 +53,7 @@ def reaching_others() -> Iterator[None]:
     try:
         yield
     except RuntimeError as err:
-        raise Lost(f"another rank was lost ({str(err).strip().splitlines()[0]})") from err
+        raise Lost("another rank was lost") from err
 
 
 class Group:

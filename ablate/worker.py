@@ -105,7 +105,7 @@ def do(run: RunDir, stop: StopFlag, ranks: Ranks) -> int:
         except Stopped:
             return halt(run, stop.reason, ranks)
         except Lost as err:
-            say(f"rank {ranks.rank}: {err}")
+            say(f"rank {ranks.rank}: {err} ({err.__cause__})")
             return FAILED if error_comes(run) else halt(run, str(err), ranks)
     except Exception as err:
         if ours and not run.error.exists():  # else another rank was first, and that may be why this one fails
