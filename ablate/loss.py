@@ -69,12 +69,17 @@ class _SmoothedLoss(torch.autograd.Function):
         hidden_cast, weight_cast = hidden.to(dtype), weight.to(dtype)
         loss, nll = hidden.new_zeros((), dtype=torch.float32), hidden.new_zeros((), dtype=torch.float32)
         grad_hidden = torch.empty_like(hidden) if train else None
-        grad_weight = torch.zeros_like(weight) if train else None
-        num_rows = NUM_ROWS["cpu" if device == "cpu" else "gpu"]
-        for start in range(0, len(gold), num_rows):
+        grad_weight = torch.empty_like(weight) if train else None
+        num_rows = min(NUM_ROWS["cpu" if device == "cpu" else "gpu"], len(gold))
+        buffer = hidden.new_empty(num_rows, len(weight), dtype=torch.float32)  # the only logits ever held
+        for start in range(0, len(gold), max(num_rows, 1)):
             part = slice(start, start + num_rows)
-            logits = F.linear(hidden_cast[part], weight_cast).float()  # (rows, V)
             gold_ids = gold[part, None]
+            logits = buffer[: len(gold_ids)]  # (rows, V)
+            if dtype == torch.float32:
+                torch.mm(hidden_cast[part], weight_cast.t(), out=logits)
+            else:
+                logits.copy_(F.linear(hidden_cast[part], weight_cast))
             gold_logits, largest = logits.gather(1, gold_ids), logits.amax(1, keepdim=True)
             if on_other > 0:
                 loss -= on_other * logits.sum()
@@ -87,10 +92,13 @@ class _SmoothedLoss(torch.autograd.Function):
                 grad_logits.scatter_add_(1, gold_ids, torch.full_like(gold_logits, on_other - on_gold))
                 grad_logits = grad_logits.to(dtype)
                 grad_hidden[part] = grad_logits @ weight_cast
-                if dtype == grad_weight.dtype:
-                    grad_weight.addmm_(grad_logits.t(), hidden_cast[part])
+                if dtype == torch.float32:
+                    grad_weight.addmm_(grad_logits.t(), hidden_cast[part], beta=int(start > 0))
                 else:
-                    grad_weight += grad_logits.t() @ hidden_cast[part]
+                    product = grad_logits.t() @ hidden_cast[part]
+                    grad_weight = grad_weight.add_(product) if start else grad_weight.copy_(product)
+        if grad_weight is not None and not len(gold):
+            grad_weight.zero_()
         ctx.save_for_backward(grad_hidden, grad_weight)
         ctx.mark_non_differentiable(nll)
         return loss, nll
