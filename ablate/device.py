@@ -47,7 +47,7 @@ def torch_has(device: str) -> bool:
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
-LARGE_BLOCK = 32 * 2**20  # bytes; larger ones always go back at once
+LARGE_BLOCKS = (2**30, 2**25)  # bytes: larger ones go back at once; older versions allow no more than the second
 
 
 def keep_freed_memory() -> bool:
@@ -58,5 +58,6 @@ def keep_freed_memory() -> bool:
     """
     if platform.libc_ver()[0] != "glibc":
         return False
-    settings = ((M_MMAP_THRESHOLD, LARGE_BLOCK), (M_TRIM_THRESHOLD, 2**31 - 1))
-    return all(ctypes.CDLL(None).mallopt(*setting) for setting in settings)
+    mallopt = ctypes.CDLL(None).mallopt
+    blocks_kept = any(mallopt(M_MMAP_THRESHOLD, size) for size in LARGE_BLOCKS)
+    return bool(blocks_kept and mallopt(M_TRIM_THRESHOLD, 2**31 - 1))

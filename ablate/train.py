@@ -90,21 +90,20 @@ def accumulate_gradients(
     """
     exact = torch.float32 if device == "mps" else torch.float64  # Apple's GPUs have no float64
     zero = torch.zeros((), dtype=exact, device=device)
-    loss_sum, nll_sum, tgt_tokens = zero.clone(), zero.clone(), 0
+    loss_sum, nll_sum = zero.clone(), zero.clone()
+    tgt_tokens = sum(batch.num_tgt_tokens for batch in batches)
+    num_tokens = group.total(torch.full((), tgt_tokens, dtype=exact, device=device))  # torch.tensor waits for a GPU
+    share = (1 / num_tokens).float()  # of a token in the mean
     for batch in batches:
         src, tgt = (Ragged.of(torch.from_numpy(ids), model.pad_id).to(device) for ids in (batch.src, batch.tgt))
         with torch.autocast(device, dtype=torch.bfloat16, enabled=bf16):
             hidden, output = model.predict(src, tgt)  # (N, d_model), (V, d_model)
             loss, nll = smoothed_loss(hidden, output, tgt.ids, label_smoothing, smoothing)
-        loss.backward()
+        loss.backward(share)
         loss_sum += loss.detach()
         nll_sum += nll.detach()
-        tgt_tokens += batch.num_tgt_tokens
-    num_tokens = torch.full((), tgt_tokens, dtype=exact, device=device)  # torch.tensor would wait for a GPU
-    loss_sum, nll_sum, num_tokens = group.total(torch.stack([loss_sum, nll_sum, num_tokens])).unbind()
+    loss_sum, nll_sum = group.total(torch.stack([loss_sum, nll_sum])).unbind()
     group.total_gradients(model.parameters())
-    gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    torch._foreach_div_(gradients, float(num_tokens) if device == "cpu" else num_tokens.float())
     return Update(loss_sum, nll_sum, num_tokens)
 
 
