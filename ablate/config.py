@@ -202,6 +202,13 @@ class WmtData(DownloadedData):
 
 
 @dataclass
+class SegmentedData(DataConfig):
+    """The authors' own segmented files."""
+
+    folder: str | None  # that holds them; None: an error
+
+
+@dataclass
 class ClusterConfig:
     """Where runs happen; nothing here changes a result."""
 
@@ -253,6 +260,7 @@ DATA_KINDS: dict[str, type[DataConfig]] = {
     "multi30k": Multi30kData,
     "wmt14_ende": WmtData,
     "wmt14_enfr": WmtData,
+    "wmt16_ende_bpe32k": SegmentedData,
 }
 
 SCIENCE = ("model", "data", "optim", "decode", "precision")  # the sections that can change a result

@@ -86,7 +86,7 @@ MISTAKES = {  # what is typed: all that the error must say
     "row=A_h1": ["row", "+row=A_h1"],
     "preset=quik": ["preset='quik'", "did you mean 'quick'?", "paper, quick, smoke"],
     "model=huge": ["model='huge'", "base, big"],
-    "data=wmd": ["data='wmd'", "files, homeassistant, multi30k, synthetic, wmt14_ende, wmt14_enfr"],
+    "data=wmd": ["data='wmd'", "files, homeassistant, multi30k, synthetic, wmt14_ende, wmt14_enfr, wmt16_ende_bpe32k"],
     "data.name=wmt": ["data.name='wmt'", "files"],
     "model.d_k=wide": ["model.d_k", "'wide'", "Integer"],
     "seeds=1.5": ["seeds", "'1.5'", "Integer"],

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 from ablate.data import packed
 from ablate.data.packed import Side, Writer, dtype_of
+from ablate.data.pieces import Pieces
 from ablate.data.pool import in_order
 from ablate.data.source import SIDES, SPLITS, CorpusError, Counts, Pairs, Say, Source
 from ablate.data.subword import Subwords
@@ -24,7 +25,7 @@ from ablate.rundir import read_json, write_json
 BLOCK = 10_000  # pairs encoded at once
 LEARN_PAIRS = 1_000_000  # of training, evenly spaced, that subwords are learned from; all if there are no more
 TELL_S = 10  # seconds between two lines of progress, and between two points from which packing can go on
-TEXT = "text.json"
+TEXT, MODEL, PIECES = "text.json", "subwords.model", "pieces.txt"
 PARTS = (
     TEXT,
     "train.*.txt",
@@ -55,12 +56,8 @@ def build(source: Source, folder: Path, vocab_size: int, max_subwords: int, say:
         write_json(folder / TEXT, text)
     if missing := {"train", "dev"} - set(text["digests"]):
         raise CorpusError(f"no sentences for {', '.join(sorted(missing))} after cleaning")
-    model, learned_on = folder / "subwords.model", min(LEARN_PAIRS, text["pairs"]["train"])
-    if not model.exists():
-        say(f"learning {vocab_size:,} subwords from {learned_on:,} of {text['pairs']['train']:,} training pairs")
-        sample = (_sample(folder / f"train.{side}.txt", text["pairs"]["train"]) for side in SIDES)
-        Subwords.train(itertools.chain.from_iterable(sample), vocab_size, model)
-    subwords = Subwords.open(model)
+    learned = _make_vocabulary(source, folder, text["pairs"]["train"], vocab_size, say)
+    subwords = open_vocabulary(folder)
     pairs, tokens, dropped = {}, {}, dict(text["dropped"])
     for split in text["digests"]:
         limit = max_subwords if split == "train" else None
@@ -75,14 +72,44 @@ def build(source: Source, folder: Path, vocab_size: int, max_subwords: int, say:
         "dropped": dropped,
         "mended": text["mended"],
         "vocab_size": subwords.vocab_size,
-        "learned_on": learned_on,
+        **learned,
         "dtype": dtype_of(subwords.vocab_size),
         "digests": {
             "corpus": hashlib.sha256(combined.encode()).hexdigest(),
-            "vocab": hashlib.sha256(model.read_bytes()).hexdigest(),
+            "vocab": hashlib.sha256(_vocabulary_of(folder).read_bytes()).hexdigest(),
         },
         "text_digests": text["digests"],
     }
+
+
+def _make_vocabulary(source: Source, folder: Path, pairs: int, vocab_size: int, say: Say) -> dict[str, int]:
+    """Learn subwords, or write down those that the source has; gives on how many pairs they were learned."""
+    if source.pieces is not None:
+        source.pieces.save(folder / PIECES)
+        return {}
+    learned_on = min(LEARN_PAIRS, pairs)
+    if not (folder / MODEL).exists():
+        say(f"learning {vocab_size:,} subwords from {learned_on:,} of {pairs:,} training pairs")
+        sample = (_sample(folder / f"train.{side}.txt", pairs) for side in SIDES)
+        Subwords.train(itertools.chain.from_iterable(sample), vocab_size, folder / MODEL)
+    return {"learned_on": learned_on}
+
+
+def open_vocabulary(folder: Path, lang: str = "", num_threads: int = -1) -> Subwords | Pieces:
+    """Open a corpus's vocabulary, of whichever kind it is.
+
+    Args:
+        folder: the corpus's.
+        lang: of the text that `Pieces` decodes.
+        num_threads: that encode with `Subwords`; -1: all cores.
+    """
+    if (folder / PIECES).exists():
+        return Pieces.open(folder / PIECES, lang)
+    return Subwords((folder / MODEL).read_bytes(), num_threads)
+
+
+def _vocabulary_of(folder: Path) -> Path:
+    return folder / (PIECES if (folder / PIECES).exists() else MODEL)
 
 
 def _write_text(pairs: Pairs, folder: Path, say: Say) -> dict[str, Any]:
@@ -158,16 +185,15 @@ def _pack(
     folder: Path, split: str, total: int, bounds: list[list[int]], limit: int | None, say: Say, processes: int
 ) -> tuple[int, dict[str, int], int]:
     """Encode a split into its packed files; gives pairs kept, subwords by side, and pairs dropped as too long."""
-    model = (folder / "subwords.model").read_bytes()
     paths = (folder / f"{split}.src.txt", folder / f"{split}.tgt.txt")
     blocks = len(bounds) - 1
-    with Writer(folder, split, dtype_of(Subwords(model).vocab_size)) as writer:
+    with Writer(folder, split, dtype_of(open_vocabulary(folder).vocab_size)) as writer:
         done, dropped = writer.marked.get("blocks", 0), writer.marked.get("dropped", 0)
         stretches = itertools.islice(itertools.pairwise(bounds), done, None)
         tasks = (Block(paths, (begin[0], begin[1]), (end[0], end[1]), limit) for begin, end in stretches)
         progress = Progress(f"packing {split}", total, say, min(done * BLOCK, total))
         processes = max(1, min(processes, blocks - done))
-        results = in_order(encode_block, tasks, processes, open_model, model, writer.dtype)
+        results = in_order(encode_block, tasks, processes, open_here, folder, writer.dtype)
         for number, (src, tgt, too_long) in enumerate(results, start=done + 1):
             writer.add(src, tgt)
             dropped += too_long
@@ -179,14 +205,14 @@ def _pack(
     return kept, tokens, dropped
 
 
-_subwords: Subwords
+_subwords: Subwords | Pieces
 _dtype: str
 
 
-def open_model(model: bytes, dtype: str) -> None:
+def open_here(folder: Path, dtype: str) -> None:
     """Make this process ready for `encode_block`."""
     global _subwords, _dtype
-    _subwords, _dtype = Subwords(model, num_threads=1), dtype
+    _subwords, _dtype = open_vocabulary(folder, num_threads=1), dtype
 
 
 def encode_block(block: Block) -> tuple[Side, Side, int]:

@@ -13,10 +13,11 @@ from typing import Any
 import sentencepiece
 
 from ablate.config import PATHS, DataConfig
-from ablate.data import files, homeassistant, multi30k, synthetic, wmt
-from ablate.data.build import PARTS, build
+from ablate.data import files, homeassistant, multi30k, segmented, synthetic, wmt
+from ablate.data.build import PARTS, PIECES, build, open_vocabulary
 from ablate.data.fetch import FULL
 from ablate.data.packed import Packed
+from ablate.data.pieces import Pieces, detokenise
 from ablate.data.pool import cores
 from ablate.data.source import SIDES, CorpusError, Say, Source, Unfinished, data_root, read_lines, waiting_lock
 from ablate.data.subword import Subwords
@@ -33,6 +34,7 @@ SOURCES: dict[str, Callable[[Any], Source]] = {
     "multi30k": multi30k.source,
     "wmt14_ende": wmt.source,
     "wmt14_enfr": wmt.source,
+    "wmt16_ende_bpe32k": segmented.source,
 }
 
 
@@ -51,9 +53,9 @@ class Corpus:
         self.digests: dict[str, str] = self.manifest["digests"]
 
     @property
-    def subwords(self) -> Subwords:
+    def subwords(self) -> Subwords | Pieces:
         """Open the shared subword vocabulary."""
-        return Subwords.open(self.folder / "subwords.model")
+        return open_vocabulary(self.folder, self.manifest["languages"]["tgt"])
 
     def split(self, name: str) -> Packed:
         """Open the token ids of train, dev or test.
@@ -65,11 +67,14 @@ class Corpus:
         return Packed.open(self.folder, name, self.manifest["dtype"])
 
     def text(self, name: str, side: str) -> list[str]:
-        """Read the sentences of dev or test in the corpus's order; `side` is src or tgt."""
+        """Read the sentences of dev or test in the corpus's order, as plain text; `side` is src or tgt."""
         self._check(name, [split for split in self.manifest["pairs"] if split != "train"])
         if side not in SIDES:
             raise CorpusError(f"no side {side!r}; there are: {', '.join(SIDES)}")
-        return list(read_lines(self.folder / f"{name}.{side}.txt"))
+        lines = list(read_lines(self.folder / f"{name}.{side}.txt"))
+        if (self.folder / PIECES).exists():
+            return [detokenise(line, self.manifest["languages"][side]) for line in lines]
+        return lines
 
     def _check(self, name: str, available: list[str]) -> None:
         if name not in available:

@@ -172,9 +172,13 @@ def repeated(corpus: Corpus, train: Sides) -> Finding:
 
 
 def languages(corpus: Corpus, train: Sides) -> Iterator[Finding]:
-    """Tell sentences in the other side's language, by what each side's subwords are; and sides under the wrong names."""
+    """Tell sentences in the other side's language, by each side's subwords; and sides under the wrong names."""
     vocab_size, packed = corpus.manifest["vocab_size"], train.packed
-    counts = [np.bincount(ids, minlength=vocab_size) + 1.0 for ids in (packed.src_ids, packed.tgt_ids)]
+    counts = [np.ones(vocab_size), np.ones(vocab_size)]  # one more than there are, so that no logarithm is infinite
+    sides = ((packed.src_ids, packed.src_offsets), (packed.tgt_ids, packed.tgt_offsets))
+    for count, (ids, offsets) in zip(counts, sides, strict=True):
+        for chunk, _ in _chunks(ids, offsets):
+            count += np.bincount(chunk, minlength=vocab_size)
     lean = np.log(counts[0] / counts[0].sum()) - np.log(counts[1] / counts[1].sum())  # above 0: the source's
     lean[EOS] = 0.0
     src = _means(lean, packed.src_ids, packed.src_offsets)
@@ -212,7 +216,7 @@ def _means(
 
 
 def alignment(train: Sides) -> Iterator[Finding]:
-    """Suspect pairs that do not belong together: unequal lengths; stretches whose lengths fit better a line further on."""
+    """Suspect pairs that do not belong together: of unequal lengths, or in stretches that fit better a line on."""
     src, tgt = (np.log(side + 1.0) for side in train.lengths)
     ratio = tgt - src
     unequal = np.flatnonzero(np.abs(ratio - np.median(ratio)) > np.log(RATIO))

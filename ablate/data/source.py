@@ -7,8 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import platformdirs
+
+if TYPE_CHECKING:  # it stands on what is here
+    from ablate.data.pieces import Pieces
 
 from ablate.rundir import Held, lock
 
@@ -46,6 +50,7 @@ class Source:
     identity: dict[str, str]  # everything the text is made from that the configuration does not say
     # Cleaned pairs: counts what it drops, says what it waits for, may keep files in a folder that is there until then.
     read: Callable[[Counts, Say, Path], Pairs]
+    pieces: "Pieces | None" = None  # the vocabulary of text that is segmented already; None: subwords are learned
 
 
 def data_root() -> Path:

@@ -1,0 +1,70 @@
+"""The authors' own segmentation: WMT16 English-German, tokenised, with 32,000 joint merges, from a local folder."""
+
+import hashlib
+import itertools
+from pathlib import Path
+
+from ablate.config import ConfigError, SegmentedData
+from ablate.data.lines import aligned, text_lines
+from ablate.data.pieces import CONTROLS, Pieces
+from ablate.data.source import Counts, Pairs, Source
+
+VOCABULARY = "vocab.bpe.32000"
+FILES = {
+    "train": "train.tok.clean.bpe.32000",
+    "dev": "newstest2013.tok.bpe.32000",
+    "test": "newstest2014.tok.bpe.32000",
+}
+
+
+def source(data: SegmentedData) -> Source:
+    """Check that the files are there and hash them; the text is read later. The test set may be missing.
+
+    Raises:
+        ConfigError: for a missing folder or file, other languages, or a vocabulary of another size than said.
+    """
+    if {data.src_lang, data.tgt_lang} != {"en", "de"}:
+        raise ConfigError("data.tgt_lang", data.tgt_lang, "must be, with data.src_lang, en and de")
+    if data.folder is None:
+        raise ConfigError("data.folder", None, f"is needed: the folder that holds {VOCABULARY} and {FILES['train']}.en")
+    folder = Path(data.folder).expanduser()
+    paths = {
+        split: [folder / f"{name}.{side}" for side in (data.src_lang, data.tgt_lang)] for split, name in FILES.items()
+    }
+    if not any(path.exists() for path in paths["test"]):
+        del paths["test"]
+    for path in (folder / VOCABULARY, *(path for sides in paths.values() for path in sides)):
+        if not path.is_file():
+            raise ConfigError("data.folder", data.folder, f"has no {path.name} (from {Path.cwd()})")
+    pieces = vocabulary(folder / VOCABULARY)
+    if (size := len(pieces) + CONTROLS) != data.vocab_size:
+        raise ConfigError(
+            "data.vocab_size", data.vocab_size, f"must be {size:,}: {VOCABULARY} and {CONTROLS} control ids"
+        )
+    return Source(
+        origin=f"WMT16 English-German, tokenised, 32,000 joint BPE merges (subword-nmt), in {folder}",
+        licence="as WMT16's",
+        identity={path.name: _digest(path) for path in (folder / VOCABULARY, *itertools.chain(*paths.values()))},
+        read=lambda counts, say, scratch: _read(paths, counts),
+        pieces=Pieces(pieces, data.tgt_lang),
+    )
+
+
+def vocabulary(path: Path) -> list[str]:
+    """Read the pieces of a vocabulary: the first word of each line, for some have counts beside it."""
+    lines = path.read_text("utf-8").split("\n")
+    return [line.split(" ")[0] for line in lines if line]
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read(paths: dict[str, list[Path]], counts: Counts) -> Pairs:
+    for split, (src, tgt) in paths.items():
+        for pair in aligned(split, src, tgt, text_lines(split, src, counts), text_lines(split, tgt, counts)):
+            if split == "train" and not (pair[0].strip() and pair[1].strip()):
+                counts.dropped["train: a side is empty"] += 1
+            else:
+                yield split, *pair
