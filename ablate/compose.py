@@ -29,7 +29,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from ablate.config import DATA_KINDS, NOT_SAID, Config, ConfigError, check, from_dict, nearest
+from ablate.config import KINDS, NOT_SAID, Config, ConfigError, check, from_dict, nearest
 
 PACKAGE = Path(__file__).resolve().parent
 ROOTS = ("conf", "sweeps")
@@ -164,8 +164,10 @@ def explain(err: Exception) -> ConfigError:
         return ConfigError(match[1], NOT_SAID, f"choose one with {match[1]}=NAME: " + ", ".join(available))
     if match := re.search(r"Key '([^']+)' (?:is )?not in[^\n]*(?:\n\s*full_key: (\S+))?", text):
         key = match[2] or match[1]
-        if kinds := [kind for kind in DATA_KINDS if key in data_fields(kind)]:
-            return ConfigError(key, NOT_SAID, f"is a field of data={' and data='.join(kinds)} only", source)
+        section = key.partition(".")[0]
+        if kinds := [kind for kind in KINDS.get(section, ()) if key in kind_fields(section, kind)]:
+            named = " and ".join(f"{section}={kind}" for kind in kinds)
+            return ConfigError(key, NOT_SAID, f"is a field of {named} only", source)
         return ConfigError(key, NOT_SAID, "no such field; " + nearest(match[1], fields_beside(key)), source)
     if "reference_type=Dict[str, Sweep]" in text:
         return ConfigError("sweep", NOT_SAID, "its file must begin with '# @package sweep.NAME'", source)
@@ -176,20 +178,20 @@ def explain(err: Exception) -> ConfigError:
     return ConfigError("configuration", NOT_SAID, str(err), source)
 
 
-def data_fields(kind: str) -> list[str]:
-    """List the dotted fields of one kind of corpus."""
-    return [f"data.{field.name}" for field in dataclasses.fields(DATA_KINDS[kind])]
+def kind_fields(section: str, kind: str) -> list[str]:
+    """List the dotted fields of one kind of corpus or cluster."""
+    return [f"{section}.{field.name}" for field in dataclasses.fields(KINDS[section][kind])]
 
 
 def fields_beside(key: str) -> list[str]:
-    """List what can stand where a dotted key points, whether or not it exists: fields; all corpora's under data; at the
-    top the groups that are no fields, too.
+    """List what can stand where a dotted key points, whether or not it exists: fields; under data and cluster those of
+    all kinds; at the top the groups that are no fields, too.
     """
     schema: Any = Config
     for name in key.split(".")[:-1]:
         schema = next((f.type for f in dataclasses.fields(schema) if f.name == name), Config)
-        if name == "data":
-            return sorted({name.removeprefix("data.") for kind in DATA_KINDS for name in data_fields(kind)})
+        if name in KINDS:
+            return sorted({field.partition(".")[2] for kind in KINDS[name] for field in kind_fields(name, kind)})
         if not dataclasses.is_dataclass(schema):
             return []
     fields = [f.name for f in dataclasses.fields(schema)]

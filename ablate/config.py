@@ -210,14 +210,43 @@ class SegmentedData(DataConfig):
 
 @dataclass
 class ClusterConfig:
-    """Where runs happen; nothing here changes a result."""
+    """Where runs happen; nothing here changes a result. The subclasses add what one kind of place needs."""
 
-    workers: int  # runs at once; 0: physical cores ÷ (ranks × threads)
+    name: str  # which kind: local or slurm
     ranks: int  # processes of one run, one per GPU, which share each update's batch; each has its own dropout masks
     threads: int  # CPU threads of each process; on one machine the same number gives the same bits
     # Floating-point operations per second of one run, in 10^9, for the plan's hours before any run is measured; 0: by
     # the cost model on a CPU, 40 on another device.
     sustained_gflops: float
+
+
+@dataclass
+class LocalCluster(ClusterConfig):
+    """A pool of worker processes on this machine."""
+
+    workers: int  # runs at once; 0: physical cores ÷ (ranks × threads)
+
+
+@dataclass
+class SlurmCluster(ClusterConfig):
+    """Jobs for SLURM; null is the site's default."""
+
+    partition: str | None
+    account: str | None
+    qos: str | None
+    constraint: str | None  # features that a node must have
+    nodes: int  # of one job
+    gpus: int  # of one job, on all its nodes; 0: none. A process each, or one that several runs share
+    gpu_type: str | None  # as the site calls it, such as a100
+    cpus: int  # of each process; 0: threads × runs_per_job
+    mem_gb: float  # GiB of one job on each node; 0: the site's default
+    timeout_min: int  # minutes that a job may take; a run that takes longer goes on in the same job, requeued
+    stop_before_s: int  # seconds before that limit, in which a checkpoint must be written
+    max_parallel: int  # jobs at once; 0: no limit
+    runs_per_job: int  # small runs that share a job's GPU or CPUs, started together
+    setup: list[str]  # shell commands on the node before the run, such as "module load cuda"
+    sbatch: list[str]  # more options of sbatch, such as "--exclude=n7" or "--exclusive"
+    wait: bool  # stay until all is done, then print the table; false: submit and return
 
 
 @dataclass
@@ -245,7 +274,7 @@ class Config:
     seeds: int  # runs per row: seeds 1 … seeds
     seed: int  # of this run; set by the plan
     sweep: dict[str, Sweep]
-    cluster: ClusterConfig
+    cluster: Any  # a ClusterConfig; as data
     tracking: TrackingConfig
     runs_dir: str  # relative to the working directory
     keep_checkpoints: int  # how many of the newest stay on disk
@@ -263,6 +292,9 @@ DATA_KINDS: dict[str, type[DataConfig]] = {
     "wmt16_ende_bpe32k": SegmentedData,
 }
 
+CLUSTER_KINDS: dict[str, type[ClusterConfig]] = {"local": LocalCluster, "slurm": SlurmCluster}
+KINDS: dict[str, dict[str, Any]] = {"data": DATA_KINDS, "cluster": CLUSTER_KINDS}  # sections of several kinds
+
 SCIENCE = ("model", "data", "optim", "decode", "precision")  # the sections that can change a result
 PATHS = (  # where the text is found, not what it is
     *(f"data.{f.name}" for f in dataclasses.fields(FilesData) if f.name.endswith(("_src", "_tgt", "_tsv"))),
@@ -277,6 +309,7 @@ CHOICES = {
     "optim.smoothing": ("others", "uniform"),
     "optim.batch_counting": ("padded", "tokens"),
     "data.name": tuple(DATA_KINDS),
+    "cluster.name": tuple(CLUSTER_KINDS),
     "precision": ("auto", "fp32", "bf16"),
     "device": ("auto", "cpu", "cuda", "mps"),
     "tracking.mode": ("offline", "online", "none"),
@@ -314,6 +347,14 @@ RANGES = {  # field: (lowest, highest, highest allowed?)
     "cluster.ranks": (1, math.inf, False),
     "cluster.threads": (1, math.inf, False),
     "cluster.sustained_gflops": (0, math.inf, False),
+    "cluster.nodes": (1, math.inf, False),
+    "cluster.gpus": (0, math.inf, False),
+    "cluster.cpus": (0, math.inf, False),
+    "cluster.mem_gb": (0, math.inf, False),
+    "cluster.timeout_min": (1, math.inf, False),
+    "cluster.stop_before_s": (1, math.inf, False),
+    "cluster.max_parallel": (0, math.inf, False),
+    "cluster.runs_per_job": (1, math.inf, False),
     "keep_checkpoints": (1, math.inf, False),
     "log_every_steps": (1, math.inf, False),
 }
@@ -350,7 +391,7 @@ def check(cfg: Config) -> None:
         if flat[name] not in allowed:
             raise ConfigError(name, flat[name], nearest(str(flat[name]), list(allowed)))
     for name, (low, high, closed) in RANGES.items():
-        value = flat[name]
+        value = flat.get(name, low)  # another kind of cluster may have it
         if value < low or value > high or (value == high and not closed):
             upper = "" if high == math.inf else f" and below {high}"
             raise ConfigError(name, value, f"must be at least {low}{upper}")
@@ -372,8 +413,45 @@ def check(cfg: Config) -> None:
         )
     if cfg.precision == "bf16" and cfg.device == "mps":
         raise ConfigError("precision", "bf16", "needs device=cuda or cpu, got device=mps; use fp32")
+    if isinstance(cfg.cluster, SlurmCluster):
+        check_slurm(cfg.cluster, cfg.device)
     if cfg.cluster.ranks > 1 and cfg.device == "mps":
         raise ConfigError("cluster.ranks", cfg.cluster.ranks, "must be 1 with device=mps: its processes cannot add up")
+
+
+# What says which options of sbatch; `cluster.sbatch` must not say it again.
+SBATCH_FIELDS = {
+    **{"partition": "partition", "account": "account", "qos": "qos", "constraint": "constraint", "nodes": "nodes"},
+    **{"gpus": "gpus", "gpus-per-node": "gpus", "gres": "gpus", "cpus-per-task": "cpus", "mem": "mem_gb"},
+    **{"time": "timeout_min", "signal": "stop_before_s", "array": "max_parallel", "ntasks-per-node": "ranks"},
+    **{"ntasks": "ranks"},
+}
+
+
+def check_slurm(cluster: SlurmCluster, device: str) -> None:
+    """Check the relations between the fields of cluster=slurm.
+
+    Raises:
+        ConfigError: at the first that does not hold.
+    """
+
+    def need(true: bool, field: str, allowed: str) -> None:
+        if not true:
+            raise ConfigError(f"cluster.{field}", getattr(cluster, field), allowed)
+
+    nodes = cluster.nodes
+    need(not cluster.gpus or cluster.ranks in (1, cluster.gpus), "ranks", "is cluster.gpus: one process per GPU")
+    need(not cluster.gpus or device != "cpu", "gpus", "has no effect with device=cpu")
+    need(cluster.gpus % nodes == 0, "gpus", f"must be a multiple of cluster.nodes={nodes}: as many on each")
+    need((cluster.gpus or cluster.ranks) % nodes == 0, "nodes", "has no more nodes than processes, as many on each")
+    need(cluster.gpu_type is None or cluster.gpus > 0, "gpu_type", "has no effect without cluster.gpus")
+    alone = cluster.runs_per_job == 1 or max(nodes, cluster.gpus, cluster.ranks) == 1
+    need(alone, "runs_per_job", "shares one GPU, or one node's CPUs, between runs of one process")
+    need(cluster.stop_before_s < 60 * cluster.timeout_min, "stop_before_s", "must be less than cluster.timeout_min")
+    for line in cluster.sbatch:
+        option = line.removeprefix("--").partition("=")[0]
+        need(line.startswith("--"), "sbatch", f"{line!r} is no option such as '--exclude=n7'")
+        need(option not in SBATCH_FIELDS, "sbatch", f"--{option} is cluster.{SBATCH_FIELDS.get(option)}")
 
 
 def scaled(cfg: Config) -> Config:
@@ -465,14 +543,15 @@ def from_dict(tree: dict[str, Any]) -> Config:
     """Build a typed configuration from nested dictionaries; types are checked and unknown keys refused.
 
     Raises:
-        ConfigError: for an unknown kind of corpus.
+        ConfigError: for an unknown kind of corpus or cluster.
         omegaconf.errors.OmegaConfBaseException: for a key or a type the schema does not have.
     """
-    name = tree.get("data", {}).get("name")
-    if name not in DATA_KINDS:
-        raise ConfigError("data.name", name, nearest(str(name), list(DATA_KINDS)))
     schema = OmegaConf.structured(Config)
-    schema.data = OmegaConf.structured(DATA_KINDS[name])
+    for section, kinds in KINDS.items():
+        name = tree.get(section, {}).get("name")
+        if name not in kinds:
+            raise ConfigError(f"{section}.name", name, nearest(str(name), list(kinds)))
+        schema[section] = OmegaConf.structured(kinds[name])
     cfg: Config = OmegaConf.to_object(OmegaConf.merge(schema, tree))  # type: ignore[assignment]
     return cfg
 

@@ -1,31 +1,24 @@
 """Start runs: a pool of worker processes on this machine, and what the terminal shows meanwhile."""
 
-import math
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import IO, cast
 
 import psutil
 from rich.console import Console
 from rich.live import Live
 
-from ablate import config, record
-from ablate.config import ClusterConfig
-from ablate.plan import PlannedRun
-from ablate.ranks import ALONE, Ranks
-from ablate.rundir import RunDir, write_json, write_text
+from ablate import config, record, slurm
+from ablate.config import LocalCluster
+from ablate.plan import TO_DO, PlannedRun
+from ablate.rundir import RunDir, write_json
+from ablate.spawn import DONE, HELD, STOPPED, Worker, note_crash
 from ablate.status import RunState, duration, number, read_state, render
 
-DONE, HELD, STOPPED = 0, 3, 75  # exit codes of `ablate.worker`
 POLL_S = 0.25
-PATIENCE_S = 120.0  # for the other processes of a run to write their checkpoint and end, when one has ended
 LINE_EVERY_S = 30.0  # between two plain lines of one run, without a terminal
 
 
@@ -40,7 +33,7 @@ class Outcome:
     interrupted: bool = False
 
 
-def num_workers(cluster: ClusterConfig) -> int:
+def num_workers(cluster: LocalCluster) -> int:
     """Decide how many runs go at once: as asked, or as many as the physical cores carry."""
     if cluster.workers:
         return cluster.workers
@@ -65,60 +58,27 @@ def freeze(planned: PlannedRun) -> None:
     config.save(planned.cfg, planned.run.config)
 
 
-def start(run: RunDir, threads: int, ranks: Ranks = ALONE) -> subprocess.Popen[bytes]:
-    """Start one process of a run, in a session of its own: Ctrl-C reaches only this process, which then asks it to end.
+def look_in_queue(runs: list[PlannedRun]) -> dict[RunDir, slurm.Fate]:
+    """Bring the states of idle runs up to date with what SLURM says of those that have a job; gives what it says."""
+    idle = {planned.run: planned for planned in runs if planned.state.name in TO_DO}
+    fates = slurm.fates(idle)
+    for run, fate in fates.items():
+        with_fate(idle[run].state, fate)
+    return fates
 
-    Its standard input is a pipe whose other end only this process has: it ends when this process does, however it ends.
+
+def with_fate(state: RunState, fate: slurm.Fate) -> RunState:
+    """Say of an idle run that it is queued, or has only just begun, or why its last job left it so.
+
+    One whose job was ended at its memory limit has failed: to go on would end the same way.
     """
-    environment = {**os.environ, **ranks.environment(), "ABLATE_WATCH_PARENT": "1", "OMP_NUM_THREADS": str(threads)}
-    with open(run.log, "ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "ablate.worker", str(run.path)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-        )
-
-
-class Worker:
-    """The processes of one run, one per rank."""
-
-    def __init__(self, run: RunDir, threads: int) -> None:
-        """Start them, as many as the frozen configuration says."""
-        num_ranks = config.load(run.config).cluster.ranks
-        self.processes = [start(run, threads, ranks) for ranks in Ranks.on_this_machine(num_ranks)]
-        self.patience_ends_s = math.inf
-
-    def poll(self) -> int | None:
-        """Give the exit code, once all have ended: an error's if there was one, else rank 0's."""
-        codes = [process.poll() for process in self.processes]
-        if None in codes:
-            if any(codes):  # the others have noticed, unless they still wait to meet it, or on a GPU
-                self.terminate()
-                self.patience_ends_s = min(self.patience_ends_s, time.monotonic() + PATIENCE_S)
-            if time.monotonic() > self.patience_ends_s:
-                self.kill()
-            return None
-        for process in self.processes:
-            cast(IO[bytes], process.stdin).close()
-        return next((code for code in codes if is_error(code)), codes[0])
-
-    def terminate(self) -> None:
-        """Ask them to stop at a checkpoint."""
-        for process in self.processes:
-            process.terminate()
-
-    def kill(self) -> None:
-        """End them."""
-        for process in self.processes:
-            process.kill()
-
-
-def is_error(code: int | None) -> bool:
-    """Tell whether an exit code stands for a failure: not for the end, a kill, or a run that is to go on."""
-    return code is not None and code > 0 and code not in (HELD, STOPPED)
+    if state.name in TO_DO:
+        state.reason = fate.words
+        if fate.alive:
+            state.name = "running" if fate.state == "RUNNING" else "queued"
+        elif fate.state == "OUT_OF_MEMORY":
+            state.name = "failed"
+    return state
 
 
 def launch(runs: dict[tuple[str, int], RunDir], workers: int, threads: int, console: Console) -> Outcome:
@@ -137,7 +97,15 @@ def launch(runs: dict[tuple[str, int], RunDir], workers: int, threads: int, cons
     going: dict[RunDir, Worker] = {}
     ended: dict[RunDir, int] = {}
     interrupts: list[int] = []
-    with on_interrupt(interrupts), view(runs, ended, console) as show:
+
+    def states() -> dict[tuple[str, int], RunState]:
+        found = {key: read_state(run) for key, run in runs.items()}
+        for key, run in runs.items():
+            if ended.get(run) == HELD:
+                found[key].reason = "by another process, " + run.lock.read_text("utf-8").strip()
+        return found
+
+    with on_interrupt(interrupts), view(states, console) as show:
         while waiting or going:
             while waiting and len(going) < workers and not interrupts:
                 run = waiting.pop(0)
@@ -162,12 +130,6 @@ def launch(runs: dict[tuple[str, int], RunDir], workers: int, threads: int, cons
     return outcome
 
 
-def note_crash(run: RunDir, code: int) -> None:
-    """Mark a run as failed whose worker ended in an error before it could say so itself, such as a broken import."""
-    if is_error(code) and not run.error.exists():
-        write_text(run.error, f"the worker ended with exit code {code}; see {run.log}\n")
-
-
 @contextmanager
 def on_interrupt(received: list[int]) -> Iterator[None]:
     """Collect SIGINT and SIGTERM in a list instead of dying of them, so that workers can finish their checkpoints."""
@@ -184,18 +146,8 @@ def on_interrupt(received: list[int]) -> Iterator[None]:
 
 
 @contextmanager
-def view(
-    runs: dict[tuple[str, int], RunDir], ended: dict[RunDir, int], console: Console
-) -> Iterator[Callable[[], None]]:
-    """Show the runs: a live table where there is a terminal, else a line whenever a run has news."""
-
-    def states() -> dict[tuple[str, int], RunState]:
-        found = {key: read_state(run) for key, run in runs.items()}
-        for key, run in runs.items():
-            if ended.get(run) == HELD:
-                found[key].reason = "by another process, " + run.lock.read_text("utf-8").strip()
-        return found
-
+def view(states: Callable[[], dict[tuple[str, int], RunState]], console: Console) -> Iterator[Callable[[], None]]:
+    """Show runs by row and seed: a live table where there is a terminal, else a line whenever a run has news."""
     if console.is_terminal:
         with Live(render(states()), console=console, auto_refresh=False) as live:
             yield lambda: live.update(render(states()), refresh=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.compose import compose, compose_rows
-from ablate.config import NOT_SAID, Config, ConfigError, check, diff, fingerprint, scaled, science
+from ablate.config import NOT_SAID, Config, ConfigError, SlurmCluster, check, diff, fingerprint, scaled, science
 from ablate.data import corpus as corpora
 from ablate.device import resolve_device
 from ablate.estimate import Guess, Lengths, guess
@@ -124,7 +124,7 @@ def plan_from(overrides: list[str], prepare: bool, say: Callable[[str], None] = 
     if asked.sweep:
         rows = list(dict.fromkeys(["base", *(row for sweep in asked.sweep.values() for row in sweep.rows)]))
     settings = [text for text in overrides if not text.startswith(("+row=", "+sweep="))]
-    device = resolve_device(asked.device)
+    device = asked.device if isinstance(asked.cluster, SlurmCluster) else resolve_device(asked.device)
     composed = compose_rows(rows, settings)
     own_base = bool(asked.sweep) and dataclasses.replace(asked, sweep={}) != composed["base"]
     if own_base:  # a sweep's file says more than its rows: they stand on that
@@ -168,14 +168,20 @@ def check_corpus(row: str, cfg: Config, corpus: corpora.Corpus) -> None:
 
 
 def resolved(cfg: Config, device: str) -> Config:
-    """Apply the preset's scale and settle what "auto" means on this machine, for the device and the precision.
+    """Apply the preset's scale and settle what "auto" means, for the device and the precision.
+
+    A job's device is what it asks SLURM for, whatever this machine has; the worker makes sure that it is there.
 
     Raises:
         ConfigError: if the row does not fit the preset or the device.
     """
+    cluster = cfg.cluster
+    if isinstance(cluster, SlurmCluster):
+        cluster = dataclasses.replace(cluster, ranks=cluster.gpus) if cluster.gpus else cluster
+        device = device if device != "auto" else "cuda" if cluster.gpus else "cpu"
     precision = ("bf16" if device == "cuda" else "fp32") if cfg.precision == "auto" else cfg.precision
     try:
-        done = dataclasses.replace(scaled(cfg), device=device, precision=precision)
+        done = dataclasses.replace(scaled(cfg), cluster=cluster, device=device, precision=precision)
         check(done)
     except ConfigError as err:
         raise ConfigError("row", cfg.row.name, f"does not fit preset {cfg.preset} here: {err}") from err

@@ -1,16 +1,18 @@
 """Do failed runs again, from their frozen configurations: `python -m ablate.retry --failed [RUNS]`."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
 from ablate import config
+from ablate.config import SlurmCluster
 from ablate.launch import launch, num_workers
 from ablate.status import find, read_state, runs_folder, terminal
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Start exactly the runs that failed; returns 0 if all of them finish."""
+    """Start exactly the runs that failed, or make way for submitting them again; returns 0 if all of them finish."""
     parser = argparse.ArgumentParser(
         prog="python -m ablate.retry",
         description="Do failed runs again. A run starts from its newest checkpoint, under its frozen configuration.",
@@ -25,6 +27,13 @@ def main(argv: list[str] | None = None) -> int:
         console.print(f"{run.path}: {read_state(run).words}", markup=False, soft_wrap=True)
     if not failed:
         console.print(f"no failed runs under {arguments.runs}")
+        return 0
+    for run, cfg in list(failed.items()):
+        if isinstance(cfg.cluster, SlurmCluster):
+            os.replace(run.error, run.error.with_suffix(".old.txt"))
+            console.print(f"{run.path}: the command that submitted it submits it again", soft_wrap=True)
+            del failed[run]
+    if not failed:
         return 0
     cluster = next(iter(failed.values())).cluster
     runs = {(f"{cfg.preset}/{cfg.row.name} ({run.path.parent.name})", cfg.seed): run for run, cfg in failed.items()}

@@ -10,11 +10,13 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from rich.console import Console
 
-from ablate import __version__, record, table
+from ablate import __version__, record, submit, table
 from ablate.compose import COMPOSE_ERRORS, explain, root
+from ablate.config import SlurmCluster
 from ablate.cost import describe
-from ablate.launch import Outcome, freeze, launch, num_workers
+from ablate.launch import Outcome, freeze, launch, look_in_queue, num_workers
 from ablate.plan import Plan, plan_from
+from ablate.slurm import Unreachable
 from ablate.status import duration, read_state, terminal
 
 SETTLE_S = 10.0  # the workers of a launcher that was killed stop at their next update
@@ -29,10 +31,12 @@ exit_codes: list[int] = []  # one per job: -m runs several in one process
 def do(overrides: list[str], plan_only: bool, say: Callable[[str], None], console: Console) -> int:
     """Plan what is asked for, do what is not done, print the table; gives the exit code."""
     plan = plan_from(overrides, prepare=not plan_only, say=say)
-    cluster = plan.runs[0].cfg.cluster
-    workers = num_workers(cluster)
-    say(f"ablate {__version__}: preset {plan.preset}, {len(plan.rows)} rows × {plan.seeds} seeds, in {plan.runs_dir}")
+    look_in_queue(plan.runs)
     cfg = plan.runs[0].cfg
+    cluster = cfg.cluster
+    on_slurm = isinstance(cluster, SlurmCluster)
+    workers = cluster.max_parallel * cluster.runs_per_job or len(plan.runs) if on_slurm else num_workers(cluster)
+    say(f"ablate {__version__}: preset {plan.preset}, {len(plan.rows)} rows × {plan.seeds} seeds, in {plan.runs_dir}")
     each = f"{cluster.ranks} processes of {cluster.threads}" if cluster.ranks > 1 else f"{cluster.threads}"
     say(f"device {cfg.device}, precision {cfg.precision}; {workers} runs at once, {each} CPU threads each")
     if plan.corpus:
@@ -41,8 +45,18 @@ def do(overrides: list[str], plan_only: bool, say: Callable[[str], None], consol
     if plan_only:
         return 0
     outcome = None
-    settle(plan)
-    if plan.to_run:
+    if on_slurm:
+        submit.submit(plan, say)
+        going = [planned for planned in plan.runs if planned.state.name in ("queued", "running")]
+        if going and not cluster.wait:
+            say(submit.how_to_watch(going))
+            return 0
+        if not submit.wait(going, console):
+            say("Interrupted. The jobs go on; the same command waits for them again.")
+            return INTERRUPTED
+        plan = plan_from(overrides, prepare=True, say=say)
+        look_in_queue(plan.runs)
+    elif settle(plan).to_run:
         # Longest first, so that the workers end together.
         rest = sorted(plan.to_run, key=plan.hours, reverse=True)
         for planned in rest:
@@ -54,7 +68,7 @@ def do(overrides: list[str], plan_only: bool, say: Callable[[str], None], consol
     return conclude(plan, outcome, say)
 
 
-def settle(plan: Plan) -> None:
+def settle(plan: Plan) -> Plan:
     """Wait a moment for runs that others hold: the workers of a killed launcher are about to let go of theirs."""
     deadline = time.monotonic() + SETTLE_S
     held = [planned for planned in plan.runs if planned.state.name == "running"]
@@ -63,6 +77,7 @@ def settle(plan: Plan) -> None:
         for planned in held:
             planned.state = read_state(planned.run)
         held = [planned for planned in held if planned.state.name == "running"]
+    return plan
 
 
 def conclude(plan: Plan, outcome: Outcome | None, say: Callable[[str], None]) -> int:
@@ -77,7 +92,7 @@ def conclude(plan: Plan, outcome: Outcome | None, say: Callable[[str], None]) ->
         )
     unfinished = [planned for planned in plan.runs if planned.state.name != "done"]
     for planned in unfinished:
-        taken = planned.state.name == "running"
+        taken = planned.state.name == "running" and planned.run.lock.exists()
         by = f", not started here: {planned.run.lock.read_text('utf-8').strip()} has it" if taken else ""
         say(f"{planned.rows[0]} seed {planned.cfg.seed}: {planned.state.words}{by}; {planned.run.path}")
     if outcome and outcome.interrupted:
@@ -105,7 +120,7 @@ def job(cfg: DictConfig) -> None:
 
     try:
         exit_codes.append(do(list(HydraConfig.get().overrides.task), bool(cfg.plan_only), say, console))
-    except (ValueError, OSError) as err:  # OSError: a folder that cannot be written, a full disk
+    except (ValueError, OSError, Unreachable) as err:  # OSError: a folder that cannot be written, a full disk
         if WANTS_TRACE:
             raise
         exit_codes.append(refuse(err))

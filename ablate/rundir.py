@@ -160,6 +160,11 @@ class RunDir:
         return self.path / f".meeting.{name}"
 
     @property
+    def jobs(self) -> Path:
+        """What became of its jobs on a cluster, append-only: see `slurm`."""
+        return self.path / "jobs.jsonl"
+
+    @property
     def wandb(self) -> Path:
         """W&B's own files."""
         return self.path / "wandb"

@@ -17,16 +17,17 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ablate import slurm
 from ablate.rundir import RunDir, read_json
 
-COLOURS = {"done": "green", "failed": "red", "running": "cyan", "stopped": "yellow"}
+COLOURS = {"done": "green", "failed": "red", "running": "cyan", "queued": "blue", "stopped": "yellow"}
 
 
 @dataclass
 class RunState:
     """One run as its files have it now. Numbers are None where nothing is known."""
 
-    name: str  # new, stopped, running, failed or done
+    name: str  # new, stopped, queued, running, failed or done; queued only where SLURM was asked
     reason: str = ""  # of a failure, or what a running one is at
     step: int | None = None  # updates done
     total: int | None = None  # updates in all
@@ -77,7 +78,8 @@ def read_state(run: RunDir) -> RunState:
         at = beat.get("state", "starting")
         return RunState("running", f"{at} {beat.get('sentences', '')}".strip(), **numbers)
     if beat:
-        return RunState("stopped", beat.get("reason", "killed") if beat["state"] == "stopped" else "killed", **numbers)
+        said = beat.get("reason", "killed") if beat["state"] == "stopped" else "killed"
+        return RunState("stopped", slurm.last_words(run, beat["time"]) or said, **numbers)
     return RunState("new")
 
 

@@ -2,6 +2,7 @@ import copy
 import dataclasses
 import math
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -30,6 +31,8 @@ from ablate.config import (
 
 DIGESTS = {"corpus": "c" * 64, "vocab": "d" * 64}
 SMOKE = compose(["preset=smoke"])  # in the paper's units
+ON_SLURM = compose(["preset=smoke", "cluster=slurm"])
+SLURM_ONLY = {f"cluster.{name}" for name in dataclasses.asdict(ON_SLURM.cluster) if not hasattr(SMOKE.cluster, name)}
 FILES = compose(["preset=paper", "data=files", "data.train_src=a.en"])
 
 
@@ -84,12 +87,42 @@ def test_a_value_out_of_range_is_refused_with_field_value_and_range(name, value)
 @pytest.mark.parametrize("name", [name for name, (low, *_) in RANGES.items() if name != "optim.lr_scale"])
 def test_the_lowest_value_of_a_range_is_allowed(name):
     low = RANGES[name][0]
-    cfg = with_value(SMOKE, name, low)
+    cfg = with_value(ON_SLURM if name in SLURM_ONLY else SMOKE, name, low)
+    if name == "cluster.timeout_min":
+        cfg.cluster.stop_before_s = 59
     if name == "decode.beam_size":
         cfg.decode.length_penalty = 0.0  # greedy search has none
     if name == "keep_checkpoints":
         cfg.decode.average_checkpoints = 1
     check(cfg)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "why"),
+    [
+        ({"gpus": 4, "ranks": 3}, "ranks", "is cluster.gpus: one process per GPU"),
+        ({"gpus": 3, "nodes": 2}, "gpus", "must be a multiple of cluster.nodes=2: as many on each"),
+        ({"nodes": 2}, "nodes", "has no more nodes than processes, as many on each"),
+        ({"ranks": 3, "nodes": 2}, "nodes", "has no more nodes than processes, as many on each"),
+        ({"gpu_type": "a100"}, "gpu_type", "has no effect without cluster.gpus"),
+        ({"runs_per_job": 2, "gpus": 2}, "runs_per_job", "shares one GPU"),
+        ({"runs_per_job": 2, "ranks": 2}, "runs_per_job", "shares one GPU"),
+        ({"timeout_min": 1, "stop_before_s": 60}, "stop_before_s", "must be less than cluster.timeout_min"),
+        ({"sbatch": ["-p gpu"]}, "sbatch", "'-p gpu' is no option such as '--exclude=n7'"),
+        ({"sbatch": ["--exclusive", "--time=5"]}, "sbatch", "--time is cluster.timeout_min"),
+    ],
+)
+def test_what_does_not_fit_together_on_slurm_is_refused(changes, field, why):
+    cfg = copy.deepcopy(ON_SLURM)
+    cfg.cluster = dataclasses.replace(cfg.cluster, **changes)
+    with pytest.raises(ConfigError, match=re.escape(why)) as refused:
+        check(cfg)
+    assert refused.value.field == f"cluster.{field}"
+
+
+def test_gpus_without_effect_are_refused():
+    with pytest.raises(ConfigError, match=r"cluster\.gpus=1: has no effect with device=cpu"):
+        check(with_value(with_value(ON_SLURM, "cluster.gpus", 1), "device", "cpu"))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -228,6 +261,7 @@ OUTSIDE = {
     "cluster.ranks": 2,
     "cluster.threads": 4,
     "cluster.sustained_gflops": 1.0,
+    "cluster.name": "slurm",
     "tracking.mode": "none",
     "tracking.project": "other",
     "tracking.entity": "me",
@@ -241,6 +275,10 @@ OUTSIDE = {
 @pytest.mark.parametrize("name", list(OUTSIDE))
 def test_what_cannot_change_a_result_does_not_change_the_fingerprint(name):
     assert identity(with_value(SMOKE, name, OUTSIDE[name])) == identity(SMOKE)
+
+
+def test_where_a_run_happens_does_not_change_the_fingerprint():
+    assert identity(ON_SLURM) == identity(SMOKE)
 
 
 def test_every_field_is_either_science_or_known_not_to_be():

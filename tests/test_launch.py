@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 from tiny import StopAt, alive, end, planned, tiny_run, undisturbed, wait_until
 
-from ablate import config, launch, record
-from ablate.config import ClusterConfig
+from ablate import config, launch, record, spawn
+from ablate.config import LocalCluster
 from ablate.rundir import RunDir, lock, read_json
 from ablate.status import RunState, read_state
 from ablate.track import read_metrics
@@ -29,8 +29,8 @@ def shown(*runs: RunDir, workers: int = 1) -> tuple[launch.Outcome, str]:
 @pytest.mark.parametrize(("cores", "threads", "expected"), [(8, 2, 4), (2, 1, 2), (2, 3, 1), (None, 1, 6)])
 def test_as_many_runs_at_once_as_the_physical_cores_carry(monkeypatch, cores, threads, expected):
     monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 6 if logical else cores)
-    assert launch.num_workers(ClusterConfig(0, 1, threads, 1.0)) == expected
-    assert launch.num_workers(ClusterConfig(5, 1, threads, 1.0)) == 5
+    assert launch.num_workers(LocalCluster("local", 1, threads, 1.0, 0)) == expected
+    assert launch.num_workers(LocalCluster("local", 1, threads, 1.0, 5)) == 5
 
 
 def test_freezing_writes_the_whole_configuration_and_what_its_fingerprint_was_made_of():
@@ -67,7 +67,7 @@ def test_a_worker_that_cannot_even_start_is_a_failed_run(tmp_path, monkeypatch):
 
 def test_a_killed_worker_leaves_a_stopped_run_that_goes_on(monkeypatch):
     run = tiny_run(*LONG)
-    started = launch.start
+    started = spawn.start
 
     def start_and_kill(*arguments):
         process = started(*arguments)
@@ -75,7 +75,7 @@ def test_a_killed_worker_leaves_a_stopped_run_that_goes_on(monkeypatch):
         process.kill()
         return process
 
-    monkeypatch.setattr(launch, "start", start_and_kill)
+    monkeypatch.setattr(spawn, "start", start_and_kill)
     outcome, text = shown(run)
     assert (outcome.stopped, outcome.failed) == ([run], [])
     assert read_state(run).words == "stopped: killed"
@@ -85,7 +85,7 @@ def test_a_killed_worker_leaves_a_stopped_run_that_goes_on(monkeypatch):
 
 def test_a_worker_ends_by_itself_when_its_launcher_does():
     run = tiny_run(*LONG)
-    process = launch.start(run, threads=1)
+    process = spawn.start(run, threads=1)
     try:
         wait_until(lambda: read_metrics(run.metrics), "the first updates")
         process.stdin.close()  # what the operating system does when the launcher is killed
@@ -128,7 +128,7 @@ def test_on_a_terminal_the_runs_are_a_live_table():
     run = tiny_run()
     assert take(run, StopFlag()) == 0
     console = Console(force_terminal=True, record=True, width=100, file=open(os.devnull, "w"))  # noqa: SIM115
-    with launch.view({("base", 1): run}, {}, console) as show:
+    with launch.view(lambda: {("base", 1): read_state(run)}, console) as show:
         show()
     console.file.close()
     text = console.export_text()

@@ -14,8 +14,8 @@ from ablate.compose import PACKAGE
 # From the bottom up: a module imports only from lines above its own. `data` and `model` are packages of several files.
 ORDER = [
     "finding rundir stop typeset serve",
-    "config ranks",
-    "params schedule data device stats bleu",
+    "config ranks slurm",
+    "params schedule data device stats bleu spawn",
     "record estimate model loss adam cells judge",
     "checkpoint decode track draw",
     "evaluate parallel",
@@ -23,9 +23,9 @@ ORDER = [
     "attempt translate",
     "worker",
     "compose status diff",
-    "plan prepare doctor",
+    "plan prepare doctor job",
     "launch history footnote cost ask",
-    "table",
+    "table submit",
     "run retry claims figures",
     "view",
     "report",
@@ -35,6 +35,7 @@ TORCH = "model loss adam checkpoint decode evaluate parallel train attempt trans
 DOORS = {
     "hydra": {"compose", "run"},
     "sacrebleu": {"bleu", "data"},
+    "submitit": {"submit"},
     "wandb": {"track"},
     "pandas": {"table", "history", "draw"},
     "matplotlib": {"draw"},

@@ -14,13 +14,13 @@ from test_train import SCIENCE, Lab, new_model
 from tiny import tiny_run, undisturbed, wait_until
 from torch.nn import Parameter
 
-from ablate import checkpoint, launch, parallel, record, worker
+from ablate import checkpoint, parallel, record, spawn, worker
 from ablate.config import ConfigError
 from ablate.decode import Stopped
-from ablate.launch import Worker
 from ablate.parallel import ALONE, Dismissed, Group, meet, take_gpu
 from ablate.ranks import Ranks
 from ablate.rundir import RunDir, lock
+from ablate.spawn import Worker
 from ablate.status import read_state
 from ablate.stop import StopFlag
 from ablate.track import read_metrics
@@ -248,14 +248,14 @@ def test_all_ranks_leave_a_run_that_is_done_or_that_another_process_has():  # P7
 @pytest.mark.usefixtures("workplace")
 def test_a_rank_that_cannot_even_start_fails_the_run(monkeypatch):  # S1
     run = tiny_run(TWO)
-    start = launch.start
+    start = spawn.start
 
     def start_or_fail(run: RunDir, threads: int, ranks: Ranks):
         if ranks.rank == 1:
-            monkeypatch.setattr(launch.sys, "executable", "/bin/false")
+            monkeypatch.setattr(spawn.sys, "executable", "/bin/false")
         return start(run, threads, ranks)
 
-    monkeypatch.setattr(launch, "start", start_or_fail)
+    monkeypatch.setattr(spawn, "start", start_or_fail)
     assert ended(Worker(run, 1)) == 1
 
 
@@ -269,14 +269,14 @@ def test_a_rank_that_nobody_calls_leaves_a_run_that_others_may_have_as_it_is(mon
 
 @pytest.mark.usefixtures("workplace")
 def test_a_process_that_does_not_end_after_another_has_is_killed(monkeypatch):
-    monkeypatch.setattr(launch, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(spawn, "PATIENCE_S", 0.2)
     stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(1000)"
 
     def start(run: RunDir, threads: int, ranks: Ranks):
         code = [sys.executable, "-c", stubborn] if ranks.rank == 0 else ["sh", "-c", "read line; exit 75"]
         return subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
-    monkeypatch.setattr(launch, "start", start)
+    monkeypatch.setattr(spawn, "start", start)
     worker = Worker(tiny_run(TWO), 1)
     stubborn_one, other = worker.processes
     stubborn_one.stdout.readline()  # from here on it ignores SIGTERM

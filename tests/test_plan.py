@@ -8,7 +8,7 @@ from records import finish
 
 from ablate import device, launch, plan
 from ablate.compose import session
-from ablate.config import ClusterConfig, ConfigError, load
+from ablate.config import ConfigError, LocalCluster, load
 from ablate.cost import describe
 from ablate.data import corpus as corpora
 from ablate.data.source import data_root
@@ -378,7 +378,7 @@ def test_as_many_runs_go_at_once_as_asked_or_as_the_physical_cores_carry(
     workers, threads, physical, logical, at_once, monkeypatch
 ):
     monkeypatch.setattr(launch.psutil, "cpu_count", lambda logical=True, cores=(physical, logical): cores[logical])
-    assert launch.num_workers(ClusterConfig(workers, 1, threads, sustained_gflops=1.0)) == at_once
+    assert launch.num_workers(LocalCluster("local", 1, threads, 1.0, workers)) == at_once
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from cluster import Cluster
 from tiny import tiny_run, wait_until
 
 from ablate import record
-from ablate.launch import Worker
 from ablate.rundir import RunDir
+from ablate.spawn import Worker
 from ablate.status import read_state
 from ablate.track import read_metrics
 from ablate.worker import DONE, STOPPED
