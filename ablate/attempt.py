@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ablate import checkpoint, config, record
-from ablate.config import Config
+from ablate.config import Config, ConfigError
 from ablate.data import corpus as corpora
 from ablate.data.corpus import Corpus
 from ablate.decode import Stopped
@@ -148,7 +148,14 @@ def build(cfg: Config, identity: dict[str, Any]) -> tuple[Corpus, Transformer]:
 
 
 def describe_device(device: str) -> str:
-    """Name the device in words, such as its model."""
+    """Name the device in words, such as its model.
+
+    Raises:
+        ConfigError: if it is not here; whoever planned the run for a cluster's node could not tell.
+    """
+    if device == "cuda" and not torch.cuda.is_available():
+        allowed = "is not there for torch; cluster.gpus asks SLURM for GPUs, device=cpu does without"
+        raise ConfigError("device", device, allowed, platform.node())
     if device == "cuda":
         return f"cuda: {torch.cuda.get_device_name()}"
     return f"{device}: {cpu_model()}"

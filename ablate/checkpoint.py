@@ -65,16 +65,25 @@ def save(checkpoints: Path, step: int, state: State, science: dict[str, Any], ke
         science: the run's science, stored so that another configuration cannot resume from it.
         keep: how many of the newest stay, at least 1.
         every: updates between two regular checkpoints.
+
+    Raises:
+        OSError: if it cannot be written, on a full disk for one; nothing of it stays, and the older ones do.
     """
     final = folder(checkpoints, step)
     aside = checkpoints / f".{final.name}.{os.getpid()}"
     sweep(checkpoints)
     aside.mkdir(parents=True)
-    with open(aside / "state.pt", "wb") as file:
-        torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
-    write_json(aside / "manifest.json", {"sha256": digest(aside / "state.pt"), "science": science})
+    try:
+        with open(aside / "state.pt", "wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        write_json(aside / "manifest.json", {"sha256": digest(aside / "state.pt"), "science": science})
+    except (OSError, RuntimeError) as err:
+        shutil.rmtree(aside, ignore_errors=True)  # where the disk is full, room to say so
+        if isinstance(err.__context__, OSError):
+            raise err.__context__ from err  # torch's own words hide it
+        raise
     if final.exists():  # of an earlier attempt; bit-identical, but perhaps damaged: that is why we are here again
         discard(final)
     os.replace(aside, final)

@@ -11,6 +11,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import IO, cast
 
 from ablate import config, slurm
 from ablate.ranks import Ranks
@@ -76,6 +77,8 @@ def attend(runs: list[RunDir], job: str, ranks: Ranks, stop: StopFlag) -> dict[R
             for worker in workers.values():
                 worker.terminate()
         time.sleep(POLL_S)
+    for worker in workers.values():
+        cast(IO[bytes], worker.stdin).close()
     return {run: worker.returncode for run, worker in workers.items()}
 
 

@@ -7,6 +7,8 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tiny import EVERY, STEPS, TINY, StopAt, end, tiny_run, undisturbed, wait_until
@@ -166,6 +168,32 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_it_used(capsys):  #
     said = capsys.readouterr().out
     assert f"checkpoint step-{EVERY + 2:06d} is not as it was written" in said
     assert f"resumed after update {EVERY}" in said
+
+
+@pytest.fixture
+def small_disk(tmp_path) -> Iterator[Path]:
+    """Give a folder on a disk of 8 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("no disk can be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_fails_the_run_by_name_and_with_room_it_goes_on(small_disk):
+    run = tiny_run(f"runs_dir={small_disk}")
+    assert take(run, StopAt(EVERY + 1)) == STOPPED
+    before = steps(run)
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(shutil.disk_usage(small_disk).free - 200_000))  # a checkpoint takes 1.2 MB
+    assert take(run, StopFlag()) == FAILED
+    assert read_state(run).words == "failed: OSError: [Errno 28] No space left on device"
+    assert steps(run) == before
+    assert not list(run.checkpoints.glob(".*"))
+    ballast.unlink()
+    assert finish(run) == undisturbed()
 
 
 # Who does a run, and what run it is
