@@ -22,6 +22,13 @@ from ablate.typeset import Column, Grid, html_page, latex, markdown
 FORMATS = ("md", "tex", "csv", "html")
 CLAIMED = {1: "higher", -1: "lower", 0: "equal"}
 Sentences = Mapping[Comparison, str]  # what other sentences would say
+JUDGED = (  # how a reader is to take the verdicts
+    "Supported: every comparison significant as claimed (paired t-test over seeds, 5 %, two-sided). Contradicted: "
+    "one is the other way (Holm within the claim). Equal: shown to lie within the margin (two one-sided t-tests). "
+    "Seeds needed: for 80 % power in the claim's hardest comparison, were differences as measured, or none where "
+    "that is claimed. Of 20 claims about nothing, one would look decided: each is judged by itself.",
+    "The paper's own numbers are of single runs: they show a direction, not whether chance would.",
+)
 
 
 def evaluate(plan: Plan, bleu_margin: float = BLEU_MARGIN, ppl_margin: float = PPL_MARGIN) -> list[Judgement]:
@@ -126,11 +133,7 @@ def left_out(judgements: list[Judgement]) -> list[str]:
 def verdict_notes(plan: Plan) -> list[str]:
     """Say how the verdicts are made and of what records."""
     return [
-        "Supported: every comparison significant as claimed (paired t-test over seeds, 5 %, two-sided). Contradicted: "
-        "one is the other way (Holm within the claim). Equal: shown to lie within the margin (two one-sided t-tests). "
-        "Seeds needed: for 80 % power in the claim's hardest comparison, were differences as measured, or none where "
-        "that is claimed. Of 20 claims about nothing, one would look decided: each is judged by itself.",
-        "The paper's own numbers are of single runs: they show a direction, not whether chance would.",
+        *JUDGED,
         footnote.setting(plan),
         *footnote.exceptions(plan),
         *footnote.provenance(records_of(plan)),

@@ -13,7 +13,7 @@ LOOPBACK = "127.0.0.1"
 HOST = re.compile(
     r"(127\.0\.0\.1|localhost)(:\d+)?", re.IGNORECASE
 )  # another is a page whose name was made to point here
-SHARE = 10  # a build may take one part of so many of the time, so that watching does not slow training down
+SHARE = 10  # building may take one part in so many of a core's time, so that watching does not slow training down
 SHORTEST_S = 2.0  # between two builds
 
 
@@ -32,22 +32,20 @@ class Site:
         self.build, self.look, self.folder, self.files = build, look, folder, files
         self.lock = threading.Lock()
         self.seen: Hashable = None
-        self.version = f"{time.time_ns()}"
-        self.status, self.page = HTTPStatus.OK, ""
+        self.status, self.version, self.page = HTTPStatus.OK, "", ""
         self.next_s = 0.0
 
     def current(self) -> tuple[HTTPStatus, str, str]:
         """Give status, version and text of the page as things are now, or were at most a few builds' time ago."""
         with self.lock:
             if (not self.page or time.monotonic() >= self.next_s) and (seen := self.look()) != self.seen:
-                start = time.monotonic()
-                version = f"{time.time_ns()}"
+                start = time.process_time()
+                self.seen, self.version = seen, str(time.time_ns())
                 try:
-                    self.status, self.page = HTTPStatus.OK, self.build(version)
+                    self.status, self.page = HTTPStatus.OK, self.build(self.version)
                 except ValueError as err:
                     self.status, self.page = HTTPStatus.INTERNAL_SERVER_ERROR, f"error: {err}\n"
-                self.seen, self.version = seen, version
-                self.next_s = time.monotonic() + max(SHORTEST_S, SHARE * (time.monotonic() - start))
+                self.next_s = time.monotonic() + max(SHORTEST_S, SHARE * (time.process_time() - start))
             return self.status, self.version, self.page
 
     def file(self, name: str) -> bytes | None:

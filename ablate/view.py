@@ -55,7 +55,7 @@ def content(plan: Plan, link: Link, num_sentences: int) -> dict[str, Any]:
         "table": table_of(built),
         "verdicts": Counter(sorted((one.verdict for one in judgements), key=VERDICTS.index)),
         "claims": [claim_of(one) for one in judgements],
-        "claim_notes": [*claims.left_out(judgements), *claims.verdict_notes(plan)[:2]],
+        "claim_notes": [*claims.left_out(judgements), *claims.JUDGED],
         "samples": samples(plan, num_sentences),
         "thinning": thinning(found),
         "runs": [run_of(planned, link) for planned in plan.runs],
@@ -190,7 +190,7 @@ def run_of(planned: PlannedRun, link: Link) -> dict[str, Any]:
             *(number(state.tokens_per_s, 0), took),
         ],
         "where": last.get("host", ""),
-        "fingerprint": planned.fingerprint,
+        "fingerprint": planned.fingerprint if planned.corpus else "",  # not final without one
         "links": [(name, link(file)) for name in FILES if (file := planned.run.path / name).exists()],
     }
 

@@ -80,16 +80,17 @@ def test_a_page_is_built_only_when_asked_for_and_only_when_something_changed(sit
 
 
 def test_builds_take_only_a_share_of_the_time(site, work, monkeypatch):
-    now = [100.0]
+    now, used = [103.0], [1.0]
     monkeypatch.setattr("ablate.serve.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("ablate.serve.time.process_time", lambda: used[0])
     monkeypatch.setattr("ablate.serve.SHARE", 10)
 
     def slow(version: str) -> str:
-        now[0] += 3.0
+        used[0] += 3.0
         return work.build(version)
 
     site.build = slow
-    site.current()  # until 103; the next not before 133
+    site.current()  # takes 3 s of a core, so that the next begins 30 s later
     work.state = 2
     now[0] = 132.9
     site.current()

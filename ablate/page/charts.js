@@ -3,12 +3,20 @@
 "use strict";
 
 const METRICS = {
-  ppl: { value: "ppl", delta: "rel_ppl", title: "PPL", change: "Δ PPL (%)", unit: " %", digits: 2 },
+  ppl: { value: "ppl", delta: "rel_ppl", title: "PPL", change: "Δ PPL (%)", unit: "\u00a0%", digits: 2 },
   bleu: { value: "bleu", delta: "d_bleu", title: "BLEU", change: "Δ BLEU", unit: "", digits: 1 },
 };
 const LOGGED = { loss: ["training loss (nats per subword)", "linear"], dev_ppl: ["dev perplexity (per subword)", "log"] };
 const DASHES = [null, null, "6 3", "6 2 1.5 2", "1.5 2.5"]; // changes with the colours, 7 rows before a pair comes again
 const LOOK = { fontSize: "12px", background: "transparent", color: "var(--ink)" };
+const ACROSS = { labelAnchor: "center", labelArrow: "none" };
+const GRID = { stroke: "var(--rule)", strokeOpacity: 1 };
+const ZERO = { stroke: "var(--faint)" };
+const OURS = { r: 4.2, fill: "var(--ours)", stroke: "var(--page)", strokeWidth: 0.8 };
+const INTERVAL = { stroke: "var(--ours)", strokeWidth: 2 };
+const HEAD = { text: "head", fill: "var(--ours)", fontSize: 13 };
+const PAPERS = { symbol: "diamond", r: 4.5, stroke: "var(--papers)", strokeWidth: 1.6 };
+const tip = (width) => ({ stroke: "var(--rule)", lineWidth: width < 500 ? 12 : 20 }); // narrow enough to fit beside a mark
 
 // Numbers as the table writes them, with a true minus; toLocaleString would take most of the time of a drawing.
 const FORMATS = {};
@@ -34,54 +42,68 @@ function around(values) {
   return [low - room, high + room];
 }
 
+// Which column a figure shows, and a row's place by it, ours and the paper's. Mode "difference": to base, whose own is 0.
+function placing(metric, mode) {
+  const { value, delta } = METRICS[metric];
+  const column = mode === "value" ? value : delta;
+  const isBase = (row) => mode === "difference" && row.row === "base";
+  const place = (whose) => (row) => isBase(row) && row[whose + value] != null ? 0 : row[whose + column];
+  return { column, ours: place(""), papers: place("paper_") };
+}
+
 // What a row's mark says when it is pointed at.
 function describe(row, metric) {
   const { value, delta, title, unit, digits } = METRICS[metric];
-  const percent = (number) => signed(number, 1) + unit;
-  const range = (name, show) => row[`${name}_low`] == null ? "" : ` [${show(row[`${name}_low`])}, ${show(row[`${name}_high`])}]`;
-  const lines = [row.label, `${title} ${number(row[value], digits)}${range(value, (x) => number(x, digits))}, ${row.n}/${row.seeds} seeds`];
-  if (row[delta] != null) lines.push(`to base ${percent(row[delta])}${range(delta, percent)}`);
-  if (row[`d_${metric}_p_holm`] != null) lines.push(`p = ${number(row[`d_${metric}_p_holm`], 3)} (Holm)`);
-  if (row[`paper_${value}`] != null) lines.push(`the paper's ${number(row[`paper_${value}`], digits)}` + (row[`paper_${delta}`] == null ? "" : `, to base ${percent(row[`paper_${delta}`])}`));
-  return lines.join("\n");
+  const plain = (x) => number(x, digits);
+  const percent = (x) => signed(x, 1) + unit;
+  const range = (name, show) => row[`${name}_low`] == null ? "" : ` [${show(row[`${name}_low`])},\u00a0${show(row[`${name}_high`])}]`;
+  const change = (name) => row[name] == null ? "" : `, to base ${percent(row[name])}${range(name, percent)}`;
+  const p = row[`d_${metric}_p_holm`];
+  return [
+    row.label,
+    `${title} ${plain(row[value])}${range(value, plain)}, ${row.n}/${row.seeds}\u00a0seeds`,
+    ...(row[delta] == null ? [] : [change(delta).slice(2)]),
+    ...(p == null ? [] : [`p = ${number(p, 3)} (Holm)`]),
+    ...(row[`paper_${value}`] == null ? [] : [`the paper's ${plain(row[`paper_${value}`])}${change(`paper_${delta}`)}`]),
+  ].join("\n");
 }
 
-// Intervals cut at the limits of an axis, and the arrow heads where they are: [[row, place, head] …].
-const clamp = (value, [low, high]) => Math.min(high, Math.max(low, value));
-function cuts(rows, name, limits, heads) {
-  return rows.filter((row) => row[`${name}_low`] != null).flatMap((row) => [
-    ...(row[`${name}_low`] < limits[0] ? [{ row, at: limits[0], head: heads[0] }] : []),
-    ...(row[`${name}_high`] > limits[1] ? [{ row, at: limits[1], head: heads[1] }] : []),
-  ]);
+// A row's interval cut at the limits of an axis, and the arrow heads where it is cut.
+const clamp = (column, limits) => (row) => Math.min(limits[1], Math.max(limits[0], row[column]));
+function cuts(rows, column, limits, [first, last]) {
+  const below = rows.filter((row) => row[`${column}_low`] < limits[0]).map((row) => ({ row, at: limits[0], head: first }));
+  const above = rows.filter((row) => row[`${column}_high`] > limits[1]).map((row) => ({ row, at: limits[1], head: last }));
+  return [...below, ...above];
 }
 
 // Every row's difference to base, in the table's order with a gap between blocks.
 function forest(rows, metric, width) {
-  const { value, delta, digits } = METRICS[metric];
+  const { value, change: label, digits } = METRICS[metric];
+  const { column, ours, papers } = placing(metric, "difference");
   const domain = rows.flatMap((row, i) => i && row.block !== rows[i - 1].block ? [`\0${i}`, row.row] : [row.row]);
   const labels = new Map(rows.map((row) => [row.row, row.label]));
-  const limits = around([0, ...present(...rows.flatMap((row) => [row[delta], row[`paper_${delta}`]]))]);
-  const known = rows.filter((row) => row[`${delta}_low`] != null);
-  const end = (which) => (row) => clamp(row[`${delta}_${which}`], limits);
+  const limits = around([0, ...present(...rows.map(ours), ...rows.map(papers))]);
+  const known = rows.filter((row) => row[`${column}_low`] != null);
   const base = rows.find((row) => row.row === "base");
-  const at = (column, own) => (row) => row === base ? (row[own] == null ? null : 0) : row[column];
-  const bases = base ? ` to base’s ${number(base[value], digits)}; the paper’s to ${number(base[`paper_${value}`], digits)}` : "";
-  const against = METRICS[metric].change + bases;
+  const bases = ["", "paper_"].map((whose) => number(base?.[whose + value], digits));
   const longest = d3.max(rows, (row) => row.label.length) ?? 4;
   return image({
     width, height: 56 + 21 * domain.length, marginLeft: 14 + 6.6 * longest, marginBottom: 40, style: LOOK,
-    x: { domain: limits, label: against, labelAnchor: "center", labelArrow: "none", ticks: Math.max(3, width / 90), tickFormat: change },
+    x: {
+      ...ACROSS, domain: limits, ticks: Math.max(3, width / 90), tickFormat: change,
+      label: `${label} to base’s ${bases[0]}; the paper’s to ${bases[1]}`,
+    },
     y: { type: "point", domain, label: null, padding: 0.7 },
-    ariaLabel: `${METRICS[metric].change} of ${rows.length} rows to base, ours and the paper's`,
+    ariaLabel: `${label} of ${rows.length} rows to base, ours and the paper's`,
     marks: [
-      Plot.gridX({ stroke: "var(--rule)", strokeOpacity: 1 }),
-      Plot.ruleX([0], { stroke: "var(--faint)" }),
+      Plot.gridX(GRID),
+      Plot.ruleX([0], ZERO),
       Plot.axisY({ tickSize: 0, tickFormat: (name) => labels.get(name) ?? "", fill: "currentColor" }),
-      Plot.ruleY(known, { y: "row", x1: end("low"), x2: end("high"), stroke: "var(--ours)", strokeWidth: 2 }),
-      Plot.text(cuts(rows, delta, limits, "◂▸"), { y: (cut) => cut.row.row, x: "at", text: "head", fill: "var(--ours)", fontSize: 13 }),
-      Plot.dot(rows, { y: "row", x: at(`paper_${delta}`, `paper_${value}`), symbol: "diamond", r: 4.5, stroke: "var(--papers)", strokeWidth: 1.6 }),
-      Plot.dot(rows, { y: "row", x: at(delta, value), r: 4.2, fill: "var(--ours)", stroke: "var(--page)", strokeWidth: 0.8 }),
-      Plot.tip(rows, Plot.pointerY({ y: "row", x: (row) => at(delta, value)(row) ?? row[`paper_${delta}`] ?? 0, title: (row) => describe(row, metric), stroke: "var(--rule)" })),
+      Plot.ruleY(known, { y: "row", x1: clamp(`${column}_low`, limits), x2: clamp(`${column}_high`, limits), ...INTERVAL }),
+      Plot.text(cuts(known, column, limits, "◂▸"), { y: (cut) => cut.row.row, x: "at", ...HEAD }),
+      Plot.dot(rows, { y: "row", x: papers, ...PAPERS }),
+      Plot.dot(rows, { y: "row", x: ours, ...OURS }),
+      Plot.tip(rows, Plot.pointerY({ y: "row", x: (row) => ours(row) ?? papers(row) ?? 0, title: (row) => describe(row, metric), ...tip(width) })),
     ],
   });
 }
@@ -93,33 +115,29 @@ function varying(rows, base, block, name) {
   return others.length ? [base, ...others].sort((a, b) => a[name] - b[name]) : [];
 }
 
-// A metric against a setting, evenly spaced: most settings are powers of two. Mode: "difference" to base, or "value".
+// A metric against a setting, evenly spaced: most settings are powers of two.
 function setting(points, name, metric, mode, width) {
-  const names = METRICS[metric];
-  const column = mode === "value" ? names.value : names.delta;
-  const isBase = (row) => mode === "difference" && row.row === "base";
-  const ours = (row) => isBase(row) ? (row[names.value] == null ? null : 0) : row[column];
-  const papers = (row) => isBase(row) ? 0 : row[`paper_${column}`];
-  const limits = around([...(mode === "value" ? [] : [0]), ...present(...points.flatMap((row) => [ours(row), papers(row)]))]);
-  const known = points.filter((row) => row[`${column}_low`] != null && !isBase(row));
+  const { column, ours, papers } = placing(metric, mode);
+  const differs = mode === "difference";
+  const limits = around([...(differs ? [0] : []), ...present(...points.map(ours), ...points.map(papers))]);
+  const known = points.filter((row) => row[`${column}_low`] != null);
   const x = (row) => count(row[name]);
-  const end = (which) => (row) => clamp(row[`${column}_${which}`], limits);
-  const label = mode === "value" ? names.title : names.change;
+  const label = differs ? METRICS[metric].change : METRICS[metric].title;
   return image({
     width, height: 190, marginLeft: 46, marginBottom: 38, marginRight: 14, style: LOOK,
-    x: { type: "point", domain: points.map(x), label: name, labelAnchor: "center", labelArrow: "none", padding: 0.3 },
-    y: { domain: limits, label, labelArrow: "none", ticks: 5, tickFormat: mode === "value" ? undefined : change },
+    x: { ...ACROSS, type: "point", domain: points.map(x), label: name, padding: 0.3 },
+    y: { domain: limits, label, labelArrow: "none", ticks: 5, tickFormat: differs ? change : undefined },
     ariaLabel: `${label} against ${name}, ours and the paper's`,
     marks: [
-      Plot.gridY({ stroke: "var(--rule)", strokeOpacity: 1, ticks: 5 }),
-      ...(mode === "value" ? [] : [Plot.ruleY([0], { stroke: "var(--faint)" })]),
+      Plot.gridY({ ...GRID, ticks: 5 }),
+      ...(differs ? [Plot.ruleY([0], ZERO)] : []),
       Plot.line(points, { x, y: papers, stroke: "var(--papers)", strokeDasharray: "4 3" }),
-      Plot.dot(points, { x, y: papers, symbol: "diamond", r: 4.5, stroke: "var(--papers)", strokeWidth: 1.6 }),
-      Plot.ruleX(known, { x, y1: end("low"), y2: end("high"), stroke: "var(--ours)", strokeWidth: 2 }),
-      Plot.text(cuts(known, column, limits, "▾▴"), { x: (cut) => x(cut.row), y: "at", text: "head", fill: "var(--ours)", fontSize: 13 }),
+      Plot.dot(points, { x, y: papers, ...PAPERS }),
+      Plot.ruleX(known, { x, y1: clamp(`${column}_low`, limits), y2: clamp(`${column}_high`, limits), ...INTERVAL }),
+      Plot.text(cuts(known, column, limits, "▾▴"), { x: (cut) => x(cut.row), y: "at", ...HEAD }),
       Plot.line(points, { x, y: ours, stroke: "var(--ours)" }),
-      Plot.dot(points, { x, y: ours, r: 4.2, fill: "var(--ours)", stroke: "var(--page)", strokeWidth: 0.8 }),
-      Plot.tip(points, Plot.pointerX({ x, y: (row) => ours(row) ?? papers(row), title: (row) => describe(row, metric), stroke: "var(--rule)" })),
+      Plot.dot(points, { x, y: ours, ...OURS }),
+      Plot.tip(points, Plot.pointerX({ x, y: (row) => ours(row) ?? papers(row), title: (row) => describe(row, metric), ...tip(width) })),
     ],
   });
 }
@@ -127,33 +145,40 @@ function setting(points, name, metric, mode, width) {
 // Ticks of a logarithmic axis: 1, 2, 5, 10 … where there are enough of them.
 function decimal(low, high) {
   const powers = d3.range(Math.floor(Math.log10(low)), Math.log10(high) + 1);
-  const ticks = powers.flatMap((power) => [1, 2, 5].map((i) => i * 10 ** power)).filter((tick) => low <= tick && tick <= high);
-  return ticks.length > 2 ? ticks : d3.ticks(low, high, 4);
+  const ticks = powers.flatMap((power) => [1, 2, 5].map((i) => i * 10 ** power));
+  const inside = ticks.filter((tick) => low <= tick && tick <= high);
+  return inside.length > 2 ? inside : d3.ticks(low, high, 4);
 }
 
+// The looks of a block's rows, base's the 0th.
 const look = (i) => ({ stroke: `var(--series-${i && 1 + (i - 1) % 7})`, strokeDasharray: DASHES[i % DASHES.length] });
 
-// How a number went in the rows of a block; the i-th row of the block has the i-th look, base the 0th.
+// How a number went in rows; index tells which look a row has.
 function curve(found, index, column, width) {
   const [label, type] = LOGGED[column];
-  const lines = found.map((one) => ({ ...one, points: one.points.map(([step, mean, low, high, n]) => ({ row: one.row, step, mean, low, high, n })) }));
-  const all = lines.flatMap((one) => one.points);
-  const title = ({ row, step, mean, low, high, n }) => `${row}, step ${count(step)}\n${number(mean, 3)}` + (n > 1 ? ` [${number(low, 3)}, ${number(high, 3)}], ${n} seeds` : ", one seed");
+  const lines = found.map(({ row, points }) => points.map(([step, mean, low, high, n]) => ({ row, step, mean, low, high, n })));
+  const all = lines.flat();
   const last = d3.max(all, (point) => point.step);
   const late = all.filter((point) => point.step >= last / 10); // what comes before would press the rest together
   const limits = [d3.min(late, (point) => point.low), d3.max(late, (point) => point.high)];
   const ticks = type === "log" ? decimal(...limits) : d3.ticks(...limits, 5);
+  const style = (points) => look(index(points[0].row));
+  const span = ({ low, high, n }) => n > 1 ? ` [${number(low, 3)},\u00a0${number(high, 3)}], ${n}\u00a0seeds` : ", one seed";
+  const title = (point) => `${point.row}, step ${count(point.step)}\n${number(point.mean, 3)}${span(point)}`;
+  const near = { maxRadius: 200, x: "step", y: "mean" };
   return image({
     width, height: 240, marginLeft: 46, marginBottom: 38, marginRight: 14, style: LOOK,
-    x: { label: "updates", labelAnchor: "center", labelArrow: "none", ticks: width / 90, domain: [0, last] },
+    x: { ...ACROSS, label: "updates", ticks: width / 90, domain: [0, last] },
     y: { type, label, labelArrow: "none", ticks, tickFormat: count, domain: limits },
     ariaLabel: `${label} against updates: ${found.map((one) => one.row).join(", ")}`,
     marks: [
-      Plot.gridY({ stroke: "var(--rule)", strokeOpacity: 1, ticks }),
-      ...lines.map((one) => Plot.areaY(one.points.filter((point) => point.n > 1), { x: "step", y1: "low", y2: "high", fill: look(index(one.row)).stroke, fillOpacity: 0.15, clip: true })),
-      ...lines.map((one) => Plot.lineY(one.points, { x: "step", y: "mean", ...look(index(one.row)), strokeWidth: 1.6, clip: true })),
-      Plot.dot(late, Plot.pointer({ maxRadius: 200, x: "step", y: "mean", r: 3.5, fill: (point) => look(index(point.row)).stroke })),
-      Plot.tip(late, Plot.pointer({ maxRadius: 200, x: "step", y: "mean", title, stroke: "var(--rule)" })),
+      Plot.gridY({ ...GRID, ticks }),
+      ...lines.map((points) => Plot.areaY(points.filter((point) => point.n > 1), {
+        x: "step", y1: "low", y2: "high", fill: style(points).stroke, fillOpacity: 0.15, clip: true,
+      })),
+      ...lines.map((points) => Plot.lineY(points, { x: "step", y: "mean", ...style(points), strokeWidth: 1.6, clip: true })),
+      Plot.dot(late, Plot.pointer({ ...near, r: 3.5, fill: (point) => look(index(point.row)).stroke })),
+      Plot.tip(late, Plot.pointer({ ...near, title, ...tip(width) })),
     ],
   });
 }

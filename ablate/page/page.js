@@ -47,15 +47,16 @@ function sort() {
 }
 
 function sortBy(column) {
-  const order = state.sort?.column === column ? { ascending: "descending", descending: null }[state.sort.order] : "ascending";
+  const before = state.sort?.column === column ? state.sort.order : "none";
+  const order = { none: "ascending", ascending: "descending", descending: null }[before];
   state.sort = order && { column, order };
   sort();
 }
 
 // Drawing.
-function figure(title, caption, svg) {
-  const plot = make("div", { className: "plot" }, svg);
-  return make("figure", {}, ...(title ? [make("h3", { textContent: title })] : []), plot, ...(caption ? [make("figcaption", { textContent: caption })] : []));
+function figure(title, svg) {
+  const heading = title ? [make("h3", { textContent: title })] : [];
+  return make("figure", {}, ...heading, make("div", { className: "plot" }, svg));
 }
 
 const widthOf = (element, columns = 1) => Math.max(240, Math.floor((element.clientWidth - 24 * (columns - 1)) / columns));
@@ -67,32 +68,34 @@ function draw() {
   }
   const base = rows.find((row) => row.row === "base");
   const settings = document.querySelector("[data-figures=settings]");
-  const panels = numbers.varied.map(([block, name]) => [block, name, varying(rows, base, block, name)]).filter(([, , points]) => points.length);
+  const panels = numbers.varied
+    .map(([block, name]) => [block, name, varying(rows, base, block, name)])
+    .filter(([, , points]) => points.length);
   const width = widthOf(settings, Math.max(1, Math.floor((settings.clientWidth + 24) / (272 + 24))));
   settings.replaceChildren(...panels.flatMap(([block, name, points]) => Object.keys(METRICS).map((metric) =>
-    figure(`(${block}) ${METRICS[metric].title} against ${name}`, "", setting(points, name, metric, state.mode, width)))));
+    figure(`(${block}) ${METRICS[metric].title} against ${name}`, setting(points, name, metric, state.mode, width)))));
   if (!panels.length) settings.append("No row shown varies a setting of Table 3’s blocks A to D.");
   drawCurves(rows);
 }
 
 function drawCurves(rows) {
   const place = document.querySelector("[data-figures=curves]");
-  const blocks = [...new Set(numbers.rows.map((row) => row.block))].filter((block) => block !== "base");
-  place.replaceChildren(...(blocks.length ? blocks : ["base"]).flatMap((block) => {
+  const width = widthOf(place, place.clientWidth > 700 ? 2 : 1);
+  const base = rows.filter((row) => row.row === "base");
+  const blocks = d3.groups(rows.filter((row) => row.row !== "base"), (row) => row.block);
+  place.replaceChildren(...(blocks.length ? blocks : [["base", []]]).map(([block, others]) => {
     // A row's look is its place in the whole block, so that a filter does not change it.
-    const names = ["base", ...numbers.rows.filter((row) => row.block === block && row.row !== "base").map((row) => row.row)];
-    const shown = rows.filter((row) => names.includes(row.row) && row.row !== "base");
-    const found = numbers.curves.filter((one) => one.row === "base" || shown.some((row) => row.row === one.row));
-    if (!shown.length && blocks.length) return [];
-    const index = (row) => names.indexOf(row);
-    const keys = rows.filter((row) => names.includes(row.row)).map((row) => key(row, index(row.row)));
-    const width = widthOf(place, place.clientWidth > 700 ? 2 : 1);
+    const names = numbers.rows.filter((row) => row.block === block && row.row !== "base").map((row) => row.row);
+    const index = (row) => names.indexOf(row) + 1;
+    const shown = [...base, ...others];
     const plots = Object.keys(LOGGED).map((column) => {
-      const own = found.filter((one) => one.column === column && names.includes(one.row));
-      return own.length ? figure("", "", curve(own, index, column, width)) : make("p", { className: "faint", textContent: `No ${LOGGED[column][0]} logged yet.` });
+      const found = numbers.curves.filter((one) => one.column === column && shown.some((row) => row.row === one.row));
+      if (!found.length) return make("p", { className: "faint", textContent: `No ${LOGGED[column][0]} logged yet.` });
+      return figure("", curve(found, index, column, width));
     });
     const title = make("h3", { textContent: block === "base" ? "base" : `Block ${block}` });
-    return [make("div", { className: "block" }, title, make("ul", { className: "keys" }, ...keys), make("div", { className: "two" }, ...plots))];
+    const keys = make("ul", { className: "keys" }, ...shown.map((row) => key(row, index(row.row))));
+    return make("div", { className: "block" }, title, keys, make("div", { className: "two" }, ...plots));
   }));
 }
 
@@ -100,7 +103,8 @@ function drawCurves(rows) {
 function key(row, i) {
   const svg = d3.create("svg").attr("width", 26).attr("height", 8).attr("aria-hidden", "true");
   const { stroke, strokeDasharray } = look(i);
-  svg.append("line").attr("x2", 26).attr("y1", 4).attr("y2", 4).attr("stroke-width", 2).attr("stroke", stroke).attr("stroke-dasharray", strokeDasharray);
+  const line = svg.append("line").attr("x2", 26).attr("y1", 4).attr("y2", 4).attr("stroke-width", 2);
+  line.attr("stroke", stroke).attr("stroke-dasharray", strokeDasharray);
   return make("li", {}, svg.node(), row.label);
 }
 
@@ -144,7 +148,8 @@ const EVERY_MS = 2000;
 async function follow() {
   let said = "Following.";
   try {
-    if (!document.hidden && await (await fetch("version")).text() !== document.documentElement.dataset.version) await renew();
+    const version = document.hidden ? null : await (await fetch("version")).text();
+    if (version && version !== document.documentElement.dataset.version) await renew();
   } catch (err) {
     said = `Not following: ${err.message}`;
   }
@@ -157,17 +162,18 @@ async function renew() {
   const answer = await fetch(".");
   if (!answer.ok) throw new Error(await answer.text());
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  const opened = new Set(find("details[open]").map((details) => details.id));
+  const open = new Map(find("details").map((details) => [details.id, details.open]));
   const main = document.getElementById("main");
-  const focus = find("main a, main button, main summary, main input, main [tabindex]").indexOf(document.activeElement);
+  const stops = () => find("main :is(a, button, summary, input, [tabindex])");
+  const focus = stops().indexOf(document.activeElement);
   const place = [scrollX, scrollY];
-  for (const child of page.querySelectorAll("details[id]")) child.open = opened.has(child.id);
+  for (const child of page.querySelectorAll("details[id]")) child.open = open.get(child.id) ?? child.open;
   document.documentElement.dataset.version = page.documentElement.dataset.version;
   document.getElementById("data").textContent = page.getElementById("data").textContent;
   numbers = data();
   main.replaceChildren(...page.getElementById("main").childNodes);
   start();
-  if (focus >= 0) find("main a, main button, main summary, main input, main [tabindex]")[focus]?.focus({ preventScroll: true });
+  stops()[focus]?.focus({ preventScroll: true });
   scrollTo(...place);
 }
 
