@@ -21,15 +21,16 @@ from markupsafe import Markup
 from ablate.ask import plan_of, reader
 from ablate.config import ConfigError
 from ablate.plan import Plan, runs_on_disk
-from ablate.rundir import write_text
+from ablate.rundir import RunDir, write_text
 from ablate.serve import Site, server
 from ablate.status import held, read_state
 from ablate.typeset import html_symbol
-from ablate.view import FILES, content
+from ablate.view import content, files
 
 PAGE = Path(__file__).with_name("page")
 SCRIPTS = ("d3.min.js", "plot.umd.min.js", "charts.js", "page.js")  # in the order in which they need each other
-SERVED = re.compile(r"[^/]+/[^/]+/[^/]+/seed\d+/(" + "|".join(map(re.escape, FILES)) + ")")  # under the folder of runs
+LINKED = [re.escape(file.name) for file in files(RunDir(Path()))]
+SERVED = re.compile(rf"([\w.-]+/){{3}}seed\d+/({'|'.join(LINKED)})")  # under the folder of runs
 
 
 def render(view: dict[str, Any], version: str = "") -> str:

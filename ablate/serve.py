@@ -24,7 +24,7 @@ class Site:
         """Say what is served; nothing is built before it is asked for.
 
         Args:
-            build: makes the page, given its version; a ValueError of it is shown instead of a page.
+            build: makes the page, given its version; a ValueError or OSError of it is shown instead of a page.
             look: gives something that differs if the page would.
             folder: of the files.
             files: matches the paths, from the folder, of those that are served; no other is.
@@ -43,7 +43,7 @@ class Site:
                 self.seen, self.version = seen, str(time.time_ns())
                 try:
                     self.status, self.page = HTTPStatus.OK, self.build(self.version)
-                except ValueError as err:
+                except (ValueError, OSError) as err:  # a retry may move a file away while it is read
                     self.status, self.page = HTTPStatus.INTERNAL_SERVER_ERROR, f"error: {err}\n"
                 self.next_s = time.monotonic() + max(SHORTEST_S, SHARE * (time.process_time() - start))
             return self.status, self.version, self.page

@@ -15,13 +15,13 @@ from ablate.history import Curve, curves, histories
 from ablate.judge import Judgement
 from ablate.plan import Plan, PlannedRun
 from ablate.record import Record
+from ablate.rundir import RunDir
 from ablate.status import duration, number
 from ablate.table import Table, lines_of, records_of
 
 DRAWN = 300  # points of a curve: more than a panel has pixels for a line's turns
 VERDICTS = ("supported", "contradicted", "undecided")  # in the order in which they are counted for the reader
 LOGGED = ("loss", "dev_ppl")  # what the learning curves show
-FILES = ("log.txt", "error.txt", "record.json", "config.yaml", "metrics.jsonl", "hypotheses.dev.txt")  # linked to
 
 Link = Callable[[Path], str]  # gives a file's address, as seen from the page
 
@@ -191,8 +191,13 @@ def run_of(planned: PlannedRun, link: Link) -> dict[str, Any]:
         ],
         "where": last.get("host", ""),
         "fingerprint": planned.fingerprint if planned.corpus else "",  # not final without one
-        "links": [(name, link(file)) for name in FILES if (file := planned.run.path / name).exists()],
+        "links": [(file.name, link(file)) for file in files(planned.run) if file.exists()],
     }
+
+
+def files(run: RunDir) -> list[Path]:
+    """List the files of a run that the page links to, whether or not they are there yet."""
+    return [run.log, run.error, run.record, run.config, run.metrics, run.hypotheses("dev")]
 
 
 def facts(plan: Plan, records: list[Record]) -> list[tuple[str, list[str]]]:
