@@ -71,7 +71,10 @@ def lead(run: RunDir, cfg: Config, stop: StopFlag, group: Group) -> None:
         tracker.summary(record=json.dumps({"schema": record.SCHEMA, **done}))  # whole, for `track.download`
         record.write(run, done)
     run.beat(state="done", step=progress.step, **total)
-    say(f"done: dev perplexity {results['dev']['ppl']:.2f}, BLEU {results['dev']['bleu']:.1f}")
+    for split in ("dev", "test")[: 1 + cfg.test_set]:
+        scores = results[split]
+        both = f"BLEU {scores['bleu']:.1f}, as the paper took it {scores['bleu_tok']:.1f}"
+        say(f"done: {split} perplexity {scores['ppl']:.2f}, {both}")
 
 
 def judge(
@@ -83,9 +86,10 @@ def judge(
     should_stop: Callable[[], bool],
     measured: Perplexity | None = None,
 ) -> dict[str, Any]:
-    """Evaluate the model on the dev set, with the checkpoints the configuration names; gives the record's sections.
+    """Evaluate the model with the checkpoints the configuration names, on dev and, if so said, on test.
 
-    `measured` is the dev set's perplexity under the parameters `model` comes with, if training ended by taking it.
+    Gives the record's sections. `measured` is the dev set's perplexity under the parameters `model` comes with, if
+    training ended by taking it.
     """
     start_s = last_s = time.monotonic()
     used = checkpoint.counted(run.checkpoints, cfg.decode.average_checkpoints, cfg.optim.checkpoint_every_steps)
@@ -101,12 +105,14 @@ def judge(
             last_s = time.monotonic()
             run.beat(state="decoding", sentences=f"{done}/{sentences}", **steps)
 
-    dev, translations = evaluate(
-        model, corpus, "dev", cfg.decode, cfg.optim.batch_tokens, cfg.device, progress, should_stop, measured
-    )
-    write_text(run.hypotheses("dev"), translations)
+    judged: dict[str, Any] = {}
+    for split, known in (("dev", measured), ("test", None))[: 1 + cfg.test_set]:
+        judged[split], translations = evaluate(
+            model, corpus, split, cfg.decode, cfg.optim.batch_tokens, cfg.device, progress, should_stop, known
+        )
+        write_text(run.hypotheses(split), translations)
     return {
-        "dev": dev,
+        **judged,
         "checkpoint": {
             "rule": "last" if len(used) == 1 else f"mean of the last {len(used)}",
             "steps": [checkpoint.step_of(path) for path in used],
@@ -142,7 +148,8 @@ def build(cfg: Config, identity: dict[str, Any]) -> tuple[Corpus, Transformer]:
     train_set, dev_set = corpus.split("train"), corpus.split("dev")
     torch.manual_seed(generator_seed(cfg.seed, 0))
     model = Transformer(cfg.model, corpus.subwords.vocab_size).to(cfg.device)
-    model.check_length(int(dev_set.src_lengths.max()) + cfg.decode.max_extra)
+    for judged in ("dev", "test")[: 1 + cfg.test_set]:
+        model.check_length(int(corpus.split(judged).src_lengths.max()) + cfg.decode.max_extra)
     model.check_length(int(max(dev_set.tgt_lengths.max(), train_set.tgt_lengths.max(), train_set.src_lengths.max())))
     return corpus, model
 

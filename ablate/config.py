@@ -280,6 +280,9 @@ class Config:
     keep_checkpoints: int  # how many of the newest stay on disk
     log_every_steps: int  # updates between two lines of metrics.jsonl
     plan_only: bool  # print the plan and its cost; write nothing
+    test_set: bool = (
+        False  # translate and score the test set, too (Table 2); runs frozen before there was this have none
+    )
 
 
 DATA_KINDS: dict[str, type[DataConfig]] = {
@@ -503,6 +506,8 @@ def science(cfg: Config, digests: dict[str, str]) -> dict[str, Any]:
     flat = flatten({name: tree[name] for name in SCIENCE})
     flat = {name: value for name, value in flat.items() if name not in PATHS}
     del flat["model.sinusoid_layout" if cfg.model.positional == "learned" else "model.max_positions"]  # without effect
+    if cfg.test_set:  # only then, so that runs of before there was this keep their fingerprints
+        flat["test_set"] = True
     flat |= {f"digest.{name}": value for name, value in digests.items()}
     return {name: value + 0.0 if isinstance(value, float) else value for name, value in flat.items()}  # -0.0 is 0.0
 

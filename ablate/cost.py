@@ -64,6 +64,12 @@ def cost(plan: Plan, workers: int) -> list[str]:
     ]
     if plan.runs[0].memory_mb is not None:
         lines.insert(2, f"MB: the most that training holds, interpreter included, {plan.memory_source}.")
+    first = plan.runs[0].cfg.optim
+    tokens = first.accumulate * first.batch_tokens
+    lines.append(
+        f"Tokens a side: at most {first.accumulate} × {first.batch_tokens:,} an update ({first.batch_counting}), "
+        f"{tokens * first.train_steps:.1e} in all of a run."
+    )
     if plan.preset == "paper":
         papers = ", ".join(
             f"{row} {hours:g} h × {PAPER_GPUS} P100 × {PAPER_FLOPS_PER_S / 1e12:g} TFLOPS = "

@@ -139,6 +139,12 @@ def provenance(records: list[Record]) -> list[str]:
         said.insert(
             1, f"BLEU tok: as the authors took the paper's, tokenised and with compounds split: {listed(tokenised)}."
         )
+    if tested := [done for done in records if "test" in done]:
+        scores = (
+            f"{done['row']} seed {done['seed']} {done['test']['bleu']:.1f} ({done['test']['bleu_tok']:.1f})"
+            for done in tested
+        )
+        said.append(f"BLEU (BLEU tok) of the test set, which no choice was made by: {', '.join(scores)}.")
     if any(entry["code_changed"] for done in records for entry in done["provenance"]):
         said.append("Some runs were done by other code than they were planned with: see their records.")
     return said

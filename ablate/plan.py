@@ -154,13 +154,18 @@ def check_corpus(row: str, cfg: Config, corpus: corpora.Corpus) -> None:
     Raises:
         ConfigError: naming the field, the longest sentence, and the row.
     """
-    train, dev, where = corpus.split("train"), corpus.split("dev"), f"row {row}"
+    where = f"row {row}"
+    judged = ["dev", "test"] if cfg.test_set else ["dev"]
+    if not set(judged) <= set(corpus.manifest["pairs"]):
+        raise ConfigError("test_set", True, f"data={cfg.data.name} has no test set here", where)
+    train, sets = corpus.split("train"), [corpus.split(name) for name in judged]
     longest = int(max(train.src_lengths.max(), train.tgt_lengths.max()))
     if longest > cfg.optim.batch_tokens:
         raise ConfigError(
             "optim.batch_tokens", cfg.optim.batch_tokens, f"a training sentence has {longest} subwords", where
         )
-    longest = int(max(longest, dev.tgt_lengths.max(), dev.src_lengths.max() + cfg.decode.max_extra))
+    for one in sets:
+        longest = int(max(longest, one.tgt_lengths.max(), one.src_lengths.max() + cfg.decode.max_extra))
     if cfg.model.positional == "learned" and longest > cfg.model.max_positions:
         raise ConfigError(
             "model.max_positions", cfg.model.max_positions, f"sequences may have {longest} subwords here", where

@@ -13,6 +13,7 @@ was killed and resumed writes the same (`comparable`).
     dev           ppl, nll_per_token, num_tokens, bleu, bleu_signature, chrf, chrf_signature, num_sentences,
                   bleu_tok, bleu_tok_signature (the paper's way; records of before 0.1.0 lack them),
                   best_ppl, best_ppl_step, history [[step, ppl] …], hypotheses_sha256
+    test          as dev, without best_ppl and history; only under a protocol that judges the test set (Table 2)
     checkpoint    rule ("last" or "mean of the last k"), steps
     timing        train_s, flops_per_s (counted as the plan does), steps_per_s, tgt_tokens_per_s,
                   src_tgt_tokens_per_s, evaluate_s, peak_memory_mb
@@ -89,7 +90,7 @@ def assemble(
         attempts: the provenance of each.
         manifest: the corpus's.
         progress: the trainer's, with the first epoch's padding_share.
-        results: the sections dev and checkpoint, and evaluate_s.
+        results: the sections dev, test if it was judged, and checkpoint, and evaluate_s.
     """
     best_step, best_ppl = min(progress["history"], key=lambda point: point[1])
     train_s, src_tokens, tgt_tokens = progress["train_s"], progress["src_tokens"], progress["tgt_tokens"]
@@ -120,6 +121,7 @@ def assemble(
             "best_ppl_step": int(best_step),
             "history": progress["history"],
         },
+        **{split: results[split] for split in ("test",) if split in results},
         "checkpoint": results["checkpoint"],
         "timing": {
             "train_s": train_s,

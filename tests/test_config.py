@@ -281,9 +281,18 @@ def test_where_a_run_happens_does_not_change_the_fingerprint():
     assert identity(ON_SLURM) == identity(SMOKE)
 
 
+def test_judging_the_test_set_makes_another_run_and_not_judging_it_leaves_older_runs_what_they_were(tmp_path):
+    assert "test_set" not in science(SMOKE, DIGESTS)
+    assert identity(with_value(SMOKE, "test_set", True)) != identity(SMOKE)
+    save(SMOKE, tmp_path / "config.yaml")
+    frozen = (tmp_path / "config.yaml").read_text().replace("test_set: false\n", "")  # as before there was the field
+    (tmp_path / "config.yaml").write_text(frozen)
+    assert load(tmp_path / "config.yaml") == SMOKE
+
+
 def test_every_field_is_either_science_or_known_not_to_be():
     names = set(flatten(dataclasses.asdict(SMOKE)))
-    told = {*SCIENCE_FIELDS, *OUTSIDE, "precision", "row.paper.ppl_dev", "row.paper.params_m"}
+    told = {*SCIENCE_FIELDS, *OUTSIDE, "precision", "test_set", "row.paper.ppl_dev", "row.paper.params_m"}
     told |= {f"scale.{name}" for name in ("width", "depth", "steps")}  # applied before hashing
     assert names == told
 

@@ -23,7 +23,7 @@ ORDER = [
     "attempt translate",
     "worker",
     "compose status diff",
-    "plan prepare doctor job",
+    "plan prepare doctor score job",
     "launch history footnote cost ask",
     "table submit",
     "run retry claims figures",

@@ -143,6 +143,13 @@ def test_what_cannot_run_is_refused_before_a_corpus_is_fetched(setting, message,
     assert tree(workplace) == tree(workplace)[:1]
 
 
+def test_a_test_set_that_the_corpus_has_not_is_refused(workplace):
+    (workplace / "pairs.tsv").write_text("ab ab\tba\n" * 9)
+    files = ["data=files", "data.train_tsv=pairs.tsv", "data.dev_tsv=pairs.tsv", "data.vocab_size=262"]
+    with pytest.raises(ConfigError, match=r"test_set=True .*: data=files has no test set here"):
+        planned("preset=smoke", *files, "test_set=true")
+
+
 def test_rows_of_different_corpora_are_refused(mine):
     with pytest.raises(ConfigError, match="row='small': has another corpus"):
         mine({"small": "data: {vocab_size: 400}"}, ["small"], "+sweep=s", prepare=False)

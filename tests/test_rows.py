@@ -106,11 +106,22 @@ def test_the_papers_preset_leaves_every_number_as_it_is(row, rows):
     assert scaled(rows[row]) == rows[row]
 
 
-@pytest.mark.parametrize("group", ["data", "decode", "recipe", "model", "tracking", "cluster", "optim"])
+@pytest.mark.parametrize("group", ["data", "decode", "protocol", "recipe", "model", "tracking", "cluster", "optim"])
 def test_every_file_of_every_group_is_valid_in_every_preset(group):
     with session():
         for preset, name in itertools.product(PRESETS, names(group)):
             scaled(compose([f"preset={preset}", f"{group}={name}"]))
+
+
+def test_the_protocols_are_those_of_the_two_tables():
+    # Section 6.1: base averages its last 5 checkpoints, big its last 20, written every 10 minutes; Table 3 none.
+    with session():
+        found = {name: compose(["preset=paper", f"protocol={name}"]) for name in names("protocol")}
+    told = {name: (cfg.test_set, cfg.decode.average_checkpoints, cfg.keep_checkpoints) for name, cfg in found.items()}
+    assert told == {"table3": (False, 1, 2), "table2_base": (True, 5, 5), "table2_big": (True, 20, 20)}
+    minutes = {"table2_base": 0.4 / 60, "table2_big": 1.0 / 60}  # an update, on the paper's 8 GPUs
+    for name, minutes_per_update in minutes.items():
+        assert found[name].optim.checkpoint_every_steps * minutes_per_update == pytest.approx(10)
 
 
 def test_every_sweep_names_rows_that_there_are():

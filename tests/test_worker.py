@@ -71,6 +71,16 @@ def test_the_perplexity_of_an_average_is_the_averages():
     assert abs(dev["ppl"] - dev["history"][-1][1]) > 1e-6
 
 
+def test_a_protocol_may_judge_the_test_set_too():
+    run = tiny_run("protocol=table2_base", "decode.average_checkpoints=2", "data.num_test=3")
+    done = finish(run)
+    assert (done["dev"]["num_sentences"], done["test"]["num_sentences"]) == (5, 3)
+    assert len(run.hypotheses("test").read_text().splitlines()) == 3
+    assert "tok:moses-de" in done["test"]["bleu_tok_signature"]
+    assert "test" not in undisturbed()
+    assert not any("test" in path.name for path in tiny_run().path.iterdir())
+
+
 def test_libraries_that_cannot_be_loaded_leave_the_garbage_collector_on(monkeypatch):
     monkeypatch.setitem(sys.modules, "ablate.attempt", None)
     with pytest.raises(ImportError):
