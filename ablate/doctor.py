@@ -1,4 +1,4 @@
-"""Look for what is wrong before it costs a run: `python -m ablate.doctor [data=NAME …]`."""
+"""Look for what is wrong before it costs a run: `python -m ablate.doctor [data=NAME | cluster=NAME …]`."""
 
 import argparse
 import sys
@@ -9,10 +9,12 @@ from ablate.config import Config
 from ablate.data import corpus as corpora
 from ablate.data.examine import examine
 from ablate.finding import Finding
+from ablate.site import check_cluster
 
 EPILOG = """examples:
   python -m ablate.doctor                  everything, with the default settings
   python -m ablate.doctor data=wmt14_ende  the prepared corpus: counts, lengths, copies, languages, alignment
+  python -m ablate.doctor cluster=slurm    a job of these settings: folders, package, GPU, disk, clock, requeueing
 
 Exit code: 0 nothing is wrong (warnings may stand), 1 something is, 2 a setting is wrong."""
 
@@ -27,7 +29,7 @@ def check_data(cfg: Config) -> Iterator[Finding]:
 
 
 # What can be looked at: named on the command line as in data=…, or all if none is named.
-SUBJECTS: dict[str, Callable[[Config], Iterator[Finding]]] = {"data": check_data}
+SUBJECTS: dict[str, Callable[[Config], Iterator[Finding]]] = {"data": check_data, "cluster": check_cluster}
 
 
 def subjects(overrides: list[str]) -> list[str]:

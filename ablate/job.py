@@ -43,7 +43,7 @@ def work(folders: list[str]) -> None:
 def do(runs: list[RunDir], ranks: Ranks, stop: StopFlag) -> int:
     """Do what is not done yet of these runs; gives the exit code."""
     job = job_id()
-    open_runs = [run for run in runs if not (run.record.exists() or run.error.exists())]
+    open_runs = [run for run in runs if not any(path.exists() for path in (run.record, run.error, run.cancelled))]
     kills = slurm.oom_kills()
     codes = attend(open_runs, job, ranks, stop)
     if ranks.rank > 0:
@@ -92,13 +92,15 @@ def judge(run: RunDir, code: int, asked: str, out_of_memory: bool) -> tuple[int,
         out_of_memory: whether the kernel killed a process of this job for its memory.
 
     Returns:
-        0 done, 1 failed, 3 held by another process, or 75 to go on later; and why.
+        0 done or cancelled, 1 failed, 3 held by another process, or 75 to go on later; and why.
     """
     if code in (DONE, HELD):
         return code, "" if code == DONE else "another process has it"
     if code > 0 and code != STOPPED:
         note_crash(run, code)
         return FAILED, run.error.read_text("utf-8").split("\n", 1)[0]
+    if run.cancelled.exists():
+        return DONE, run.cancelled.name
     if code in (STOPPED, -signal.SIGTERM):  # the latter before it could listen
         reason = asked or last_beat(run).get("reason", "SIGTERM")
         reason = REASONS.get(reason, reason)

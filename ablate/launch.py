@@ -13,10 +13,10 @@ from rich.live import Live
 
 from ablate import config, record, slurm
 from ablate.config import LocalCluster
-from ablate.plan import TO_DO, PlannedRun
+from ablate.plan import PlannedRun
 from ablate.rundir import RunDir, write_json
 from ablate.spawn import DONE, HELD, STOPPED, Worker, note_crash
-from ablate.status import RunState, duration, number, read_state, render
+from ablate.status import TO_DO, RunState, duration, number, read_state, render, with_fate
 
 POLL_S = 0.25
 LINE_EVERY_S = 30.0  # between two plain lines of one run, without a terminal
@@ -67,20 +67,6 @@ def look_in_queue(runs: list[PlannedRun]) -> dict[RunDir, slurm.Fate]:
     return fates
 
 
-def with_fate(state: RunState, fate: slurm.Fate) -> RunState:
-    """Say of an idle run that it is queued, or has only just begun, or why its last job left it so.
-
-    One whose job was ended at its memory limit has failed: to go on would end the same way.
-    """
-    if state.name in TO_DO:
-        state.reason = fate.words
-        if fate.alive:
-            state.name = "running" if fate.state == "RUNNING" else "queued"
-        elif fate.state == "OUT_OF_MEMORY":
-            state.name = "failed"
-    return state
-
-
 def launch(runs: dict[tuple[str, int], RunDir], workers: int, threads: int, console: Console) -> Outcome:
     """Do these runs, some at once, showing all of them; a failing one does not stop the others.
 
@@ -96,6 +82,8 @@ def launch(runs: dict[tuple[str, int], RunDir], workers: int, threads: int, cons
     waiting = list(runs.values())
     going: dict[RunDir, Worker] = {}
     ended: dict[RunDir, int] = {}
+    for run in waiting:
+        run.cancelled.unlink(missing_ok=True)  # from now on it means this launch
     interrupts: list[int] = []
 
     def states() -> dict[tuple[str, int], RunState]:
@@ -109,7 +97,8 @@ def launch(runs: dict[tuple[str, int], RunDir], workers: int, threads: int, cons
         while waiting or going:
             while waiting and len(going) < workers and not interrupts:
                 run = waiting.pop(0)
-                going[run] = Worker(run, threads)
+                if not run.cancelled.exists():
+                    going[run] = Worker(run, threads)
             if interrupts:
                 waiting.clear()
                 for worker in going.values():

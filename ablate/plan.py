@@ -23,9 +23,7 @@ from ablate.estimate import Guess, Lengths, guess
 from ablate.params import count_parameters, params_paper, run_flops
 from ablate.record import Record
 from ablate.rundir import RunDir, read_json
-from ablate.status import RunState, read_state
-
-TO_DO = {"new": "to run", "stopped": "to continue"}  # states in which a launch would start a run
+from ablate.status import TO_DO, RunState, read_state
 
 
 @dataclass

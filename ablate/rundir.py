@@ -151,6 +151,11 @@ class RunDir:
         return self.path / "error.txt"
 
     @property
+    def cancelled(self) -> Path:
+        """Its existence asks whoever does the run to stop, until a command starts it again."""
+        return self.path / "cancelled"
+
+    @property
     def lock(self) -> Path:
         """Held by the worker while it runs."""
         return self.path / "lock"

@@ -14,12 +14,13 @@ Whoever submits writes the first two and `lost`, holding the submission lock; th
 """
 
 import json
+import math
 import os
 import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from ablate.rundir import RunDir, write_text
 ANSWER_S = 10.0  # time limit of one question
 TRIES = 3  # a controller that is restarted is gone for seconds
 PAUSE_S = 1.0  # before the second try, doubled before each further one
+ASK_EVERY_S, ASK_SELDOM_S = 5.0, 60.0  # between two questions while somebody watches
 REASONS = {  # SLURM's states of a job that is over: why, in words
     "COMPLETED": "killed",  # without a word of its own
     "FAILED": "killed",
@@ -89,15 +91,23 @@ def history(run: RunDir) -> list[dict[str, Any]]:
     return lines
 
 
-def ask(*command: str, tries: int = TRIES) -> str:
+def ask(*command: str, tries: int = TRIES, patience_s: float = math.inf) -> str:
     """Ask SLURM something, again if it does not answer at once.
 
+    Args:
+        command: with its arguments.
+        tries: how often, at most.
+        patience_s: after so many seconds it is not asked again.
+
     Raises:
-        Unreachable: if it does not, `tries` times.
+        Unreachable: if it does not answer.
     """
+    deadline = time.monotonic() + patience_s
     for attempt in range(tries):
         if attempt:
             time.sleep(PAUSE_S * 2 ** (attempt - 1))
+            if time.monotonic() > deadline:
+                break
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S)
         except FileNotFoundError:
@@ -111,13 +121,14 @@ def ask(*command: str, tries: int = TRIES) -> str:
     raise Unreachable(f"{command[0]}: {why}")
 
 
-def queue() -> dict[str, Job]:
+def queue(patience_s: float = math.inf) -> dict[str, Job]:
     """List the user's jobs, those that ended a few minutes ago included; one question, however many there are.
 
     Raises:
         Unreachable: as `ask`.
     """
-    text = ask("squeue", f"--user={os.getuid()}", "--array", "--noheader", "--states=all", "--format=%i|%j|%T|%r")
+    options = ("--array", "--noheader", "--states=all", "--format=%i|%j|%T|%r")
+    text = ask("squeue", f"--user={os.getuid()}", *options, patience_s=patience_s)
     jobs = [Job(*line.split("|", 3)) for line in text.splitlines()]
     return {job.id: job for job in jobs}
 
@@ -159,12 +170,19 @@ class Fate:
     job: str | None = None
 
 
-def fates(runs: Iterable[RunDir]) -> dict[RunDir, Fate]:
+def fates(
+    runs: Iterable[RunDir], warn: Callable[[str], None] = lambda text: None, patience_s: float = math.inf
+) -> dict[RunDir, Fate]:
     """Find out what became of the last jobs of these runs; runs that never had one, or whose job said it ended, are
     left out. At most one question to squeue and one to sacct; none where no job is open.
 
     A job that squeue does not know is over: the accounting, if there is one, says how. Where squeue does not answer
     nobody knows, and then a job counts as alive, so that nothing is ever submitted twice.
+
+    Args:
+        runs: of these.
+        warn: told who did not answer, and what that means.
+        patience_s: as of `ask`.
     """
     opened = {run: last for run in runs if (last := open_job(run))}
     if not opened:
@@ -172,8 +190,9 @@ def fates(runs: Iterable[RunDir]) -> dict[RunDir, Fate]:
     if shutil.which("squeue") is None:
         return {run: Fate(False, "its job is unknown: no squeue here", job=last["job"]) for run, last in opened.items()}
     try:
-        jobs = queue()
+        jobs = queue(patience_s)
     except Unreachable as err:
+        warn(f"{err}; what is queued is not known, the rest is what the runs themselves have said")
         return {run: Fate(True, f"its job is unknown: {err}", job=last["job"]) for run, last in opened.items()}
     named = {(job.name, job.id.partition("_")[2]): job for job in jobs.values()}
     found: dict[RunDir, Fate] = {}
@@ -188,7 +207,8 @@ def fates(runs: Iterable[RunDir]) -> dict[RunDir, Fate]:
             missing[run] = last["job"] or ""
     try:
         states = accounted(filter(None, missing.values()))
-    except Unreachable:
+    except Unreachable as err:
+        warn(f"{err}; why jobs ended that left no word is not known")
         states = {}
     for run, job_id in missing.items():
         state = states.get(job_id, "")
@@ -197,6 +217,35 @@ def fates(runs: Iterable[RunDir]) -> dict[RunDir, Fate]:
         if not fate.alive and short_of_memory(Path(opened[run]["log"] or os.devnull)):
             found[run] = Fate(False, REASONS["OUT_OF_MEMORY"], "OUT_OF_MEMORY", fate.job)
     return found
+
+
+class Enquiry:
+    """Asks SLURM about runs while somebody watches, ever more seldom while nothing happens."""
+
+    def __init__(self, patience_s: float = math.inf) -> None:
+        self.patience_s = patience_s  # as of `ask`
+        self.fates: dict[RunDir, Fate] = {}
+        self.warnings: list[str] = []
+        self.asked_at_s = -math.inf  # monotonic
+        self.pause_s = ASK_EVERY_S
+
+    @property
+    def due(self) -> bool:
+        """Tell whether it is time to ask."""
+        return time.monotonic() - self.asked_at_s > self.pause_s
+
+    @property
+    def age_s(self) -> float | None:
+        """Tell for how many seconds its answers have been known; None where there was nothing to ask."""
+        return time.monotonic() - self.asked_at_s if self.fates else None
+
+    def ask(self, runs: Iterable[RunDir]) -> dict[RunDir, Fate]:
+        """Ask now, as `fates` does."""
+        before, self.warnings = self.fates, []
+        self.fates = fates(runs, self.warnings.append, self.patience_s)
+        self.pause_s = ASK_EVERY_S if self.fates != before else min(1.5 * self.pause_s, ASK_SELDOM_S)
+        self.asked_at_s = time.monotonic()
+        return self.fates
 
 
 def short_of_memory(log: Path) -> bool:
@@ -271,6 +320,16 @@ def requeue(job: str, patience_s: float) -> str:
             if time.monotonic() > deadline:
                 raise
             time.sleep(PAUSE_S)
+
+
+def cancel(jobs: Iterable[str]) -> None:
+    """Cancel these jobs, in one command. A running one is asked to end and killed half a minute later.
+
+    Raises:
+        Unreachable: as `ask`.
+    """
+    if wanted := sorted(set(jobs)):
+        ask("scancel", *wanted)
 
 
 def choices(command: list[str]) -> list[str]:

@@ -1,11 +1,11 @@
-"""What every run is doing, from its own files: record → error → lock → heartbeat → frozen configuration.
+"""What every run is doing: from its own files, record → error → lock → heartbeat, and then from SLURM.
 
-`python -m ablate.status [--watch] [RUNS]`
+`python -m ablate.status [--watch | --json] [RUNS]`
 """
 
 import argparse
 import fcntl
-import os
+import json
 import sys
 import time
 from dataclasses import dataclass, field
@@ -18,8 +18,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate import slurm
+from ablate.named import called, find, runs_folder
 from ablate.rundir import RunDir, read_json
 
+REFRESH_S = 2.0  # of --watch
+PATIENCE_S = 5.0  # with a SLURM that does not answer
+TRACEBACK_LINES = 4
+TO_DO = {"new": "to run", "stopped": "to continue"}  # states in which a launch would start a run
 COLOURS = {"done": "green", "failed": "red", "running": "cyan", "queued": "blue", "stopped": "yellow"}
 
 
@@ -31,12 +36,14 @@ class RunState:
     reason: str = ""  # of a failure, or what a running one is at
     step: int | None = None  # updates done
     total: int | None = None  # updates in all
+    steps_per_s: float | None = None  # updates
     tokens_per_s: float | None = None  # source and target, padding excluded
     loss: float | None = None
     dev_ppl: float | None = None
     bleu: float | None = None
     eta_s: float | None = None  # seconds of training left
-    age_s: float | None = None  # seconds since the run last said something
+    age_s: float | None = None  # seconds since an unfinished run last said something
+    restarts: int | None = None  # how often it went on after an interruption
     train_s: float | None = None  # seconds of training of a finished run
     record: dict[str, Any] | None = field(default=None, repr=False)  # a finished run's, so that it is read only once
 
@@ -54,33 +61,55 @@ def read_state(run: RunDir) -> RunState:
             "done",
             step=done["train"]["steps"],
             total=done["train"]["steps"],
+            steps_per_s=done["timing"]["steps_per_s"],
             tokens_per_s=done["timing"]["src_tgt_tokens_per_s"],
             loss=done["train"]["loss"],
             dev_ppl=done["dev"]["ppl"],
             bleu=done["dev"]["bleu"],
             train_s=done["timing"]["train_s"],
+            restarts=len(done["provenance"]) - 1,
             record=done,
         )
     beat = last_beat(run)
     numbers = {
         "step": beat.get("step"),
         "total": beat.get("total"),
+        "steps_per_s": beat.get("steps_per_s"),
         "tokens_per_s": beat.get("src_tgt_tokens_per_s"),
         "loss": beat.get("loss"),
         "dev_ppl": beat.get("dev_ppl"),
         "age_s": time.time() - beat["time"] if beat else None,
+        "restarts": beat["attempt"] - 1 if "attempt" in beat else None,
     }
     if run.error.exists():
         return RunState("failed", run.error.read_text("utf-8").split("\n", 1)[0], **numbers)
     if held(run.lock):
         if beat.get("steps_per_s"):
             numbers["eta_s"] = (beat["total"] - beat["step"]) / beat["steps_per_s"]
-        at = beat.get("state", "starting")
+        at = "stopping, cancelled" if run.cancelled.exists() else beat.get("state", "starting")
         return RunState("running", f"{at} {beat.get('sentences', '')}".strip(), **numbers)
+    if run.cancelled.exists():
+        return RunState("stopped", "cancelled", **numbers)
     if beat:
         said = beat.get("reason", "killed") if beat["state"] == "stopped" else "killed"
         return RunState("stopped", slurm.last_words(run, beat["time"]) or said, **numbers)
-    return RunState("new")
+    left = slurm.last_words(run, 0.0)  # of a job that ended before the run said anything
+    return RunState("stopped", left) if left else RunState("new")
+
+
+def with_fate(state: RunState, fate: slurm.Fate | None) -> RunState:
+    """Say of an idle run that it is queued, or has only just begun, or why its last job left it so.
+
+    One whose job was ended at its memory limit has failed: to go on would end the same way.
+    """
+    if fate is not None and state.name in TO_DO:
+        if fate.alive:
+            state.name, state.reason = ("running" if fate.state == "RUNNING" else "queued"), fate.words
+        elif fate.state == "OUT_OF_MEMORY":
+            state.name, state.reason = "failed", fate.words
+        elif state.reason != "cancelled":
+            state.name, state.reason = "stopped", fate.words
+    return state
 
 
 def last_beat(run: RunDir) -> dict[str, Any]:
@@ -113,6 +142,11 @@ def duration(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{secs:02}" if hours else f"{minutes}:{secs:02}"
 
 
+def ago(seconds: float | None) -> str:
+    """Write how long ago something was; empty for None."""
+    return f"{duration(seconds)} ago" if seconds is not None else ""
+
+
 def number(value: float | None, digits: int) -> str:
     """Write a number with so many digits after the point; empty for None."""
     return "" if value is None else f"{value:,.{digits}f}"
@@ -126,68 +160,123 @@ def terminal() -> Console:
     return console
 
 
-def render(states: dict[tuple[str, int], RunState]) -> Table:
-    """Lay out runs, by row and seed, as a table for the terminal."""
+def render(states: dict[tuple[str, int], RunState], all_columns: bool = False) -> Table:
+    """Lay out runs, by row and seed, as a table for the terminal; restarts and ages only if asked for."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("row", "seed", "state", "step", "tokens/s", "loss", "dev PPL", "BLEU", "ETA"):
+    more = ("restarts", "heard") if all_columns else ()
+    for title in ("row", "seed", "state", "step", "tokens/s", "loss", "dev PPL", "BLEU", "ETA", *more):
         left = title in ("row", "state")
         table.add_column(title, justify="left" if left else "right", no_wrap=title != "state", overflow="fold")
     for (row, seed), state in states.items():
         step = "" if state.step is None else f"{state.step}/{state.total}"
         numbers = [number(state.tokens_per_s, 0), number(state.loss, 3), number(state.dev_ppl, 2)]
         words = Text(state.words, style=COLOURS.get(state.name, ""))
-        table.add_row(row, str(seed), words, step, *numbers, number(state.bleu, 1), duration(state.eta_s))
+        last = [str(state.restarts or ""), ago(state.age_s)] if all_columns else []
+        table.add_row(row, str(seed), words, step, *numbers, number(state.bleu, 1), duration(state.eta_s), *last)
     return table
 
 
-def runs_folder() -> str:
-    """Name the folder of runs as `conf/config.yaml` does where nothing else is said."""
-    return os.environ.get("ABLATE_RUNS", "runs")
+@dataclass
+class Survey:
+    """Every run under a folder, and how much of it SLURM has confirmed."""
+
+    root: Path
+    runs: dict[RunDir, RunState]
+    enquiry: slurm.Enquiry
+
+    @property
+    def presets(self) -> dict[str, dict[RunDir, RunState]]:
+        """Give the runs preset by preset."""
+        found: dict[str, dict[RunDir, RunState]] = {}
+        for run, state in self.runs.items():
+            found.setdefault(run.path.parts[-4], {})[run] = state
+        return found
 
 
-def find(root: Path) -> dict[str, list[RunDir]]:
-    """Find all runs under a folder, by preset."""
-    runs: dict[str, list[RunDir]] = {}
-    for path in sorted(root.glob("*/*/*/seed*/identity.json")):
-        runs.setdefault(path.relative_to(root).parts[0], []).append(RunDir(path.parent))
-    return runs
+def survey(root: Path, enquiry: slurm.Enquiry) -> Survey:
+    """Read the state of every run under a folder; ask SLURM about those that have a job, if it is time to.
+
+    However many runs there are: one question to squeue, and one to sacct if squeue has forgotten one of them.
+    """
+    states = {run: read_state(run) for runs in find(root).values() for run in runs}
+    if enquiry.due:
+        enquiry.ask(run for run, state in states.items() if state.name not in ("done", "failed"))
+    return Survey(root, {run: with_fate(state, enquiry.fates.get(run)) for run, state in states.items()}, enquiry)
 
 
-def page(root: Path) -> Group:
-    """Lay out every run under a folder, preset by preset."""
+def page(found: Survey) -> Group:
+    """Lay out every run, preset by preset; beneath, what is known of the failed ones, and who did not answer."""
     parts: list[Any] = []
-    for preset, runs in find(root).items():
+    for preset, runs in found.presets.items():
         states = {}
-        for run in runs:
-            row, identity, seed = run.path.relative_to(root / preset).parts
+        for run, state in runs.items():
+            row, identity, seed = run.path.parts[-3:]
             changed = bool(read_json(run.identity).get("changes"))
-            states[f"{row}{' + changes' if changed else ''} ({identity})", int(seed.removeprefix("seed"))] = read_state(
-                run
-            )
-        ages = [state.age_s for state in states.values() if state.name == "running" and state.age_s is not None]
-        heard = f"; running ones last heard of up to {max(ages):.0f} s ago" if ages else ""
-        parts += [Text(f"preset {preset}: {len(runs)} runs{heard}", style="bold"), render(states), Text()]
-    return Group(*parts) if parts else Group(Text(f"no runs under {root}"))
+            title = f"{row}{' + changes' if changed else ''} ({identity})"
+            states[title, int(seed.removeprefix("seed"))] = state
+        logs = RunDir(found.root / preset / "ROW" / "FINGERPRINT" / "seedK").log
+        parts += [Text(f"preset {preset}: {len(runs)} runs; logs: {logs}", style="bold"), render(states, True)]
+        for run, state in runs.items():
+            if state.name == "failed":
+                parts.append(Text(f"{called(run)}: {tail(run)}", style="red"))
+        parts.append(Text())
+    if (age_s := found.enquiry.age_s) is not None:
+        parts.append(Text(f"SLURM was asked {age_s:.0f} s ago"))
+    parts += [Text(f"warning: {warning}", style="yellow") for warning in found.enquiry.warnings]
+    return Group(*parts) if found.runs else Group(Text(f"no runs under {found.root}"))
+
+
+def tail(run: RunDir) -> str:
+    """Give the end of a failed run's traceback, and where all of it is."""
+    lines = run.error.read_text("utf-8").rstrip().splitlines() if run.error.exists() else []
+    return "\n  ".join([str(run.log), *lines[1:][-TRACEBACK_LINES:]])
+
+
+def as_json(found: Survey) -> dict[str, Any]:
+    """Say the same for programs: numbers in the units of their names, null where nothing is known."""
+    runs = []
+    for run, state in found.runs.items():
+        preset, row, identity, seed = run.path.parts[-4:]
+        fate = found.enquiry.fates.get(run)
+        runs.append(
+            {
+                "run": str(run.path),
+                **{"preset": preset, "row": row, "fingerprint": identity, "seed": int(seed.removeprefix("seed"))},
+                "state": state.name,
+                **{key: value for key, value in vars(state).items() if key not in ("name", "record")},
+                "job": fate.job if fate else None,
+                "log": str(run.log),
+                "error": run.error.read_text("utf-8") if run.error.exists() else None,
+            }
+        )
+    slurm_facts = {"slurm_age_s": found.enquiry.age_s, "warnings": found.enquiry.warnings}
+    return {"time": time.time(), **slurm_facts, "runs": runs}
 
 
 def main(argv: list[str] | None = None) -> int:
     """Show every run; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m ablate.status", description="Show every run: state, step, speed, loss, dev PPL, BLEU, ETA."
+        prog="python -m ablate.status",
+        description="Show every run: state and why, step, speed, scores, ETA, restarts, and when it was last heard of.",
     )
     parser.add_argument("runs", nargs="?", default=runs_folder(), help="the folder of runs (default: %(default)s)")
-    parser.add_argument("--watch", action="store_true", help="refresh every two seconds until Ctrl-C")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--watch", action="store_true", help="refresh every two seconds until Ctrl-C")
+    how.add_argument("--json", action="store_true", help="for programs")
     arguments = parser.parse_args(argv)
-    root = Path(arguments.runs).absolute()
-    console = terminal()
+    root, console = Path(arguments.runs).absolute(), terminal()
+    enquiry = slurm.Enquiry(PATIENCE_S)
+    if arguments.json:
+        print(json.dumps(as_json(survey(root, enquiry)), indent=1, ensure_ascii=False))
+        return 0
     if not arguments.watch:
-        console.print(page(root))
+        console.print(page(survey(root, enquiry)))
         return 0
     try:
-        with Live(page(root), console=console, refresh_per_second=1) as live:
+        with Live(page(survey(root, enquiry)), console=console, refresh_per_second=1) as live:
             while True:
-                time.sleep(2)
-                live.update(page(root))
+                time.sleep(REFRESH_S)
+                live.update(page(survey(root, enquiry)))
     except KeyboardInterrupt:
         return 0
 

@@ -1,12 +1,16 @@
-"""How a run is asked to stop: by a signal, by the end of its parent process, or by another of its processes."""
+"""How a run is asked to stop: by a signal, its parent process's end, another of its processes, or `ablate.cancel`."""
 
 import os
 import signal
 import threading
+import time
+from pathlib import Path
+
+LOOK_EVERY_S = 1.0  # for a file that asks to stop
 
 
 class StopFlag:
-    """Set by SIGTERM, SIGUSR2, SIGINT, or the end of the parent process; read at update boundaries only."""
+    """Set by SIGTERM, SIGUSR2, SIGINT, the parent process's end or a file; read at update boundaries only."""
 
     def __init__(self) -> None:
         self.reason = ""
@@ -27,6 +31,16 @@ class StopFlag:
             while os.read(0, 1024):
                 pass
             self.set("the parent process ended")
+
+        threading.Thread(target=wait, daemon=True).start()
+
+    def watch_file(self, path: Path) -> None:
+        """Stop when there is a file of this name; its name is the reason."""
+
+        def wait() -> None:
+            while not path.exists():
+                time.sleep(LOOK_EVERY_S)
+            self.set(path.name)
 
         threading.Thread(target=wait, daemon=True).start()
 

@@ -1,6 +1,5 @@
 """Submit runs to SLURM: job arrays of equal resources, each run once, through submitit. The one door to it."""
 
-import math
 import os
 import secrets
 import shutil
@@ -10,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from io import StringIO
+from pathlib import Path
 from typing import Any, TypeVar
 
 import submitit
@@ -19,13 +19,12 @@ from submitit.core.utils import FailedJobError
 from ablate import job, slurm
 from ablate.config import NOT_SAID, ConfigError, SlurmCluster, nearest
 from ablate.data.source import waiting_lock
-from ablate.launch import freeze, look_in_queue, on_interrupt, view, with_fate
-from ablate.plan import TO_DO, Plan, PlannedRun
+from ablate.launch import freeze, look_in_queue, on_interrupt, view
+from ablate.plan import Plan, PlannedRun
 from ablate.rundir import RunDir
-from ablate.status import RunState, read_state
+from ablate.status import TO_DO, RunState, read_state, with_fate
 
 POLL_S = 0.5
-ASK_EVERY_S, ASK_SELDOM_S = 5.0, 60.0  # between two questions to SLURM while waiting
 FOLDER = "slurm"  # in the folder of runs: batch scripts, pickles, what jobs print
 # Of the environment: a job that is submitted from inside another one must not take over its size, and no variable may
 # say otherwise than our fields.
@@ -72,31 +71,55 @@ def submit(plan: Plan, say: Callable[[str], None]) -> list[Submitted]:
         ConfigError: for what SLURM refuses, with what it has; arrays that were submitted before stay.
         slurm.Unreachable: if SLURM does not answer.
     """
-    if shutil.which("sbatch") is None:
-        raise ConfigError("cluster.name", "slurm", "needs SLURM's commands, and there is no sbatch here")
-    done: list[Submitted] = []
-    with waiting_lock(plan.runs_dir / FOLDER / "lock", "the submission", say):
+    with submitting(plan.runs_dir, say):
         for planned in plan.runs:
             planned.state = read_state(planned.run)
         slurm.close(look_in_queue(plan.runs))
         todo = [planned for planned in plan.runs if planned.state.name in TO_DO]
-        limit = slurm.max_array_size() if todo else 0
-        for cluster, runs in by_resources(todo):
-            for array in chunks(list(chunks(runs, cluster.runs_per_job)), max(limit, 1)):
-                after = done[-1].id if done and cluster.max_parallel else None
-                done.append(submit_array(plan, cluster, array, after))
-                say(describe(done[-1], cluster))
+        for planned in todo:
+            freeze(planned)
+        done = submit_frozen({planned.run: planned.cfg.cluster for planned in todo}, plan.runs_dir, say)
         look_in_queue(plan.runs)
     return done
 
 
-def by_resources(runs: list[PlannedRun]) -> Iterator[tuple[SlurmCluster, list[PlannedRun]]]:
+@contextmanager
+def submitting(runs_dir: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold the lock of those who submit runs in this folder; nobody else submits them meanwhile.
+
+    Raises:
+        ConfigError: if there is no SLURM here.
+    """
+    if shutil.which("sbatch") is None:
+        raise ConfigError("cluster.name", "slurm", "needs SLURM's commands, and there is no sbatch here")
+    with waiting_lock(runs_dir / FOLDER / "lock", "the submission", say):
+        yield
+
+
+def submit_frozen(runs: dict[RunDir, SlurmCluster], runs_dir: Path, say: Callable[[str], None]) -> list[Submitted]:
+    """Submit these runs, frozen and without a job, each as it asks; whoever calls this is `submitting`.
+
+    Raises:
+        ConfigError: for what SLURM refuses, with what it has; arrays that were submitted before stay.
+        slurm.Unreachable: if SLURM does not answer.
+    """
+    done: list[Submitted] = []
+    limit = slurm.max_array_size() if runs else 0
+    for cluster, group in by_resources(runs):
+        for array in chunks(list(chunks(group, cluster.runs_per_job)), max(limit, 1)):
+            after = done[-1].id if done and cluster.max_parallel else None
+            done.append(submit_array(array, cluster, runs_dir, after))
+            say(describe(done[-1], cluster))
+    return done
+
+
+def by_resources(runs: dict[RunDir, SlurmCluster]) -> Iterator[tuple[SlurmCluster, list[RunDir]]]:
     """Group runs that ask for the same, in their order; a row's file may ask for more than the others."""
-    groups: dict[str, list[PlannedRun]] = {}
-    for planned in runs:
-        groups.setdefault(repr(planned.cfg.cluster), []).append(planned)
+    groups: dict[str, list[RunDir]] = {}
+    for run, cluster in runs.items():
+        groups.setdefault(f"{run.path.parts[-4]} {cluster!r}", []).append(run)
     for group in groups.values():
-        yield group[0].cfg.cluster, group
+        yield runs[group[0]], group
 
 
 def chunks(items: list[T], size: int) -> Iterator[list[T]]:
@@ -105,29 +128,54 @@ def chunks(items: list[T], size: int) -> Iterator[list[T]]:
         yield items[begin : begin + size]
 
 
-def submit_array(plan: Plan, cluster: SlurmCluster, jobs: list[list[PlannedRun]], after: str | None) -> Submitted:
-    """Freeze these runs and submit their jobs as one array."""
-    name = f"ablate-{plan.preset}-{secrets.token_hex(4)}"
-    folder = plan.runs_dir / FOLDER / name
+def submit_array(jobs: list[list[RunDir]], cluster: SlurmCluster, runs_dir: Path, after: str | None) -> Submitted:
+    """Submit the jobs of these runs, all of one preset, as one array."""
+    name = f"ablate-{jobs[0][0].path.parts[-4]}-{secrets.token_hex(4)}"
+    folder = runs_dir / FOLDER / name
     for task, runs in enumerate(jobs):
-        for planned in runs:
-            freeze(planned)
-            slurm.note(planned.run, "submitting", name=name, task=task if len(jobs) > 1 else None)
+        for run in runs:
+            run.cancelled.unlink(missing_ok=True)  # from now on it means this job
+            slurm.note(run, "submitting", name=name, task=task if len(jobs) > 1 else None)
+    try:
+        submitted = hand_in(job.work, [[str(run.path) for run in runs] for runs in jobs], name, folder, cluster, after)
+    except ConfigError:
+        for run in (run for runs in jobs for run in runs):
+            slurm.note(run, "lost", job=None, state="", reason="refused")
+        raise
+    for one, runs in zip(submitted, jobs, strict=True):
+        for run in runs:
+            slurm.note(run, "submitted", job=one.job_id, folder=str(folder), log=str(one.paths.stdout))
+    return Submitted(submitted[0].job_id.partition("_")[0], name, jobs)
+
+
+def hand_in(
+    function: Callable[[T], object],
+    arguments: list[T],
+    name: str,
+    folder: Path,
+    cluster: SlurmCluster,
+    after: str | None = None,
+) -> list[Any]:
+    """Hand an array of jobs in, one for each argument, that ask for what the fields say; gives submitit's jobs.
+
+    Args:
+        function: of a module; with its argument it is what a job does.
+        arguments: one of each job.
+        name: of the jobs.
+        folder: for the batch script and what the jobs print.
+        cluster: what they ask for.
+        after: number of a job that must have ended before.
+
+    Raises:
+        ConfigError: for what SLURM refuses, with what it has.
+    """
     executor = submitit.AutoExecutor(folder, cluster="slurm")
     executor.update_parameters(name=name, **parameters(cluster), slurm_dependency=after and f"afterany:{after}")
-    complaint = StringIO()  # submitit prints it, too
     try:
-        with environment(cluster), redirect_stderr(complaint):
-            submitted = executor.map_array(job.work, [[str(planned.run.path) for planned in runs] for runs in jobs])
+        with environment(cluster), redirect_stderr(StringIO()):  # submitit prints the complaint, too
+            return executor.map_array(function, arguments)
     except FailedJobError as err:
-        for planned in (planned for runs in jobs for planned in runs):
-            slurm.note(planned.run, "lost", job=None, state="", reason="refused")
         raise explain(str(err), cluster) from err
-    for one, runs in zip(submitted, jobs, strict=True):
-        for planned in runs:
-            paths = {"folder": str(folder), "log": str(one.paths.stdout)}
-            slurm.note(planned.run, "submitted", job=one.job_id, **paths)
-    return Submitted(submitted[0].job_id.partition("_")[0], name, [[planned.run for planned in runs] for runs in jobs])
 
 
 def parameters(cluster: SlurmCluster) -> dict[str, Any]:
@@ -191,7 +239,7 @@ def how_to_watch(going: list[PlannedRun]) -> str:
     return "\n".join(
         [
             *lines,
-            "Watch them: python -m ablate.status --watch, or squeue --me. What each prints: log.txt in its folder.",
+            "Watch them: python -m ablate.status --watch, or squeue --me. What one prints: python -m ablate.logs RUN",
             "The same command submits nothing twice, and prints the table when all are done; cluster.wait=true waits.",
         ]
     )
@@ -214,21 +262,16 @@ def wait(going: list[PlannedRun], console: Console) -> bool:
         Whether all of them came to an end.
     """
     runs = {(planned.rows[0], planned.cfg.seed): planned.run for planned in going}
-    fates: dict[RunDir, slurm.Fate] = {}
+    enquiry = slurm.Enquiry()
     interrupts: list[int] = []
-    pause_s, asked_at_s = ASK_EVERY_S, -math.inf
 
     def states() -> dict[tuple[str, int], RunState]:
-        found = {key: read_state(run) for key, run in runs.items()}
-        return {key: with_fate(found[key], fates[run]) if run in fates else found[key] for key, run in runs.items()}
+        return {key: with_fate(read_state(run), enquiry.fates.get(run)) for key, run in runs.items()}
 
     with on_interrupt(interrupts), view(states, console) as show:
         while not interrupts:
-            if time.monotonic() - asked_at_s > pause_s:
-                before, fates = fates, slurm.fates(runs.values())
-                slurm.close(fates)
-                pause_s = ASK_EVERY_S if fates != before else min(1.5 * pause_s, ASK_SELDOM_S)
-                asked_at_s = time.monotonic()
+            if enquiry.due:
+                slurm.close(enquiry.ask(runs.values()))
             show()
             if not any(state.name in ("queued", "running") for state in states().values()):
                 return True

@@ -37,6 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     stop.listen()
     if os.environ.get("ABLATE_WATCH_PARENT"):
         stop.watch_parent()
+    stop.watch_file(run.cancelled)
     ranks = Ranks.of_environment()
     code = take(run, stop, ranks)
     if ranks.count > 1:

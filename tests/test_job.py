@@ -101,6 +101,15 @@ def test_a_worker_that_was_asked_itself_stops_for_that_reason():
     assert judge(run, STOPPED, asked="SIGTERM") == (STOPPED, "preempted")
 
 
+def test_a_cancelled_run_is_neither_begun_nor_put_back():
+    run = tiny_run()
+    write_text(run.cancelled, "")
+    assert judge(run, STOPPED, asked="SIGTERM") == (DONE, "cancelled")
+    assert judge(run, -signal.SIGKILL) == (DONE, "cancelled")
+    assert job.do([run], ALONE, StopFlag()) == DONE
+    assert not run.log.exists()
+
+
 def test_a_worker_that_could_not_start_is_a_failed_run():
     run = tiny_run()
     assert judge(run, 1) == (FAILED, f"the worker ended with exit code 1; see {run.log}")

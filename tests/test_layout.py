@@ -17,21 +17,22 @@ ORDER = [
     "config ranks slurm",
     "params schedule data device stats bleu spawn",
     "record estimate model loss adam cells judge",
-    "checkpoint decode track draw",
+    "checkpoint decode track draw probe",
     "evaluate parallel",
     "train",
     "attempt translate",
     "worker",
+    "named",
     "compose status diff",
-    "plan prepare doctor score job",
+    "plan prepare score job",
     "launch history footnote cost ask",
-    "table submit",
-    "run retry claims figures",
-    "view",
+    "table submit logs",
+    "run retry claims figures cancel site",
+    "view doctor",
     "report",
 ]
 # Only these may load torch: planning, the table and the commands around them do without.
-TORCH = "model loss adam checkpoint decode evaluate parallel train attempt translate"
+TORCH = "model loss adam checkpoint decode evaluate parallel train attempt translate probe"
 DOORS = {
     "hydra": {"compose", "run"},
     "sacrebleu": {"bleu", "data"},
@@ -118,6 +119,9 @@ def as_command(module: str, *arguments: str) -> str:
         ("status", []),
         ("diff", ["--help"]),
         ("retry", ["--failed"]),
+        ("cancel", ["--all"]),
+        ("logs", ["--help"]),
+        ("doctor", ["--help"]),
         ("prepare", ["--help"]),
         ("doctor", ["--help"]),
         ("worker", ["--help"]),

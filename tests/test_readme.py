@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tiny import TINY
 
-from ablate.status import find
+from ablate.named import find
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 

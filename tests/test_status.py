@@ -3,13 +3,16 @@ import json
 import time
 
 import pytest
+from commands import Commands, commands  # noqa: F401 – a fixture
 from records import finish
 from rich.console import Console
 
+from ablate import slurm, status
 from ablate.launch import freeze
 from ablate.plan import PlannedRun, plan_from
 from ablate.rundir import RunDir, lock, write_json, write_text
-from ablate.status import duration, find, held, main, number, page, read_state, render
+from ablate.slurm import Enquiry, note
+from ablate.status import ago, duration, held, main, number, page, read_state, render, survey
 
 
 @pytest.fixture
@@ -29,6 +32,7 @@ TRAINING = {
     "dev_ppl": 40.0,
     "src_tgt_tokens_per_s": 1234.5,
     "steps_per_s": 0.5,
+    "attempt": 3,
 }
 
 
@@ -54,6 +58,7 @@ def test_a_run_whose_lock_is_held_is_running_with_its_last_numbers(run):
     assert (state.name, state.reason) == ("running", "training")
     assert (state.step, state.total, state.loss, state.dev_ppl) == (20, 60, 3.5, 40.0)
     assert state.tokens_per_s == 1234.5
+    assert (state.steps_per_s, state.restarts) == (0.5, 2)
     assert state.eta_s == 80  # 40 updates left at half an update a second
     assert state.age_s == pytest.approx(5, abs=3)
 
@@ -131,14 +136,25 @@ def test_every_run_is_shown_under_its_preset_with_its_numbers(workplace):
     freeze(changed)
     beat(changed.run, **TRAINING)
     with lock(changed.run.lock):
-        said = shown(page(workplace / "runs"))
+        said = shown(page(survey(workplace / "runs", Enquiry())))
     lines = [line for line in said.splitlines() if line.strip()]
-    assert lines[0].startswith("preset smoke: 2 runs; running ones last heard of up to 5 s ago")
+    assert lines[0] == f"preset smoke: 2 runs; logs: {workplace}/runs/smoke/ROW/FINGERPRINT/seedK/log.txt"
     by_run = {run.fingerprint: next(line for line in lines if run.fingerprint in line) for run in (done, changed)}
     for part in ("A_h4 (", "done", "60/60", "12.50", "7.2"):
         assert part in by_run[done.fingerprint]
-    for part in ("A_h4 + changes (", "running: training", "20/60", "1,234", "3.500", "40.00", "1:20"):
+    for part in (
+        "A_h4 + changes (",
+        "running: training",
+        "20/60",
+        "1,234",
+        "3.500",
+        "40.00",
+        "1:20",
+        " 2 ",
+        "0:05 ago",
+    ):
         assert part in by_run[changed.fingerprint]
+    assert "SLURM" not in said  # nobody had to be asked
 
 
 def test_nothing_is_lost_on_a_narrow_terminal(run):
@@ -147,13 +163,6 @@ def test_nothing_is_lost_on_a_narrow_terminal(run):
         said = shown(render({("A_h4", 2): read_state(run)}), width=80)
     for part in ("A_h4", "20/60", "1,234", "3.500", "40.00", "1:20"):
         assert part in said
-
-
-def test_runs_are_found_by_preset(tmp_path):
-    for preset, row in (("smoke", "base"), ("smoke", "A_h1"), ("quick", "base")):
-        write_json(RunDir.of(tmp_path, preset, row, "0123456789ab", 1).identity, {"fingerprint": "0123456789ab"})
-    (tmp_path / "smoke" / "base" / "notes").mkdir()
-    assert {preset: len(runs) for preset, runs in find(tmp_path).items()} == {"quick": 1, "smoke": 2}
 
 
 def test_the_command_shows_runs_and_says_where_there_are_none(tmp_path, capsys):
@@ -165,3 +174,110 @@ def test_the_command_shows_runs_and_says_where_there_are_none(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "preset smoke: 1 runs" in out
     assert "base (0123456789ab)" in out
+
+
+def on_slurm(root, *jobs: str) -> list[RunDir]:
+    """Give a run for each of these jobs, as they are when they have been submitted."""
+    runs = [RunDir.of(root, "smoke", "base", "0123456789ab", seed) for seed, _ in enumerate(jobs, 1)]
+    for run, job in zip(runs, jobs, strict=True):
+        write_json(run.identity, {"fingerprint": "0123456789ab", "changes": {}})
+        note(run, "submitting", name=f"sweep{job}", task=None)
+        note(run, "submitted", job=job, log=str(root / f"{job}.log"))
+    return runs
+
+
+@pytest.fixture
+def slurm_like(commands, monkeypatch) -> Commands:  # noqa: F811
+    monkeypatch.setattr(slurm, "PAUSE_S", 0.01)
+    commands.add("squeue", "echo '12|sweep|PENDING|PartitionDown'")
+    commands.add("sacct", "echo '13|NODE_FAIL'")
+    return commands
+
+
+def test_slurm_is_asked_once_about_all_runs_and_its_reasons_are_shown(tmp_path, slurm_like, capsys):  # S8
+    on_slurm(tmp_path, "12", "13")
+    assert main([str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "queued: job 12 pending, PartitionDown" in said
+    assert "stopped: node failure" in said
+    assert "SLURM was asked 0 s ago" in said
+    assert "warning" not in said
+    assert (len(slurm_like.calls("squeue")), len(slurm_like.calls("sacct"))) == (1, 1)
+
+
+@pytest.mark.parametrize("accounting", ["echo 'Slurm accounting storage is disabled' >&2; exit 1", None])
+def test_without_an_accounting_there_is_one_warning_and_the_states_of_the_rest(
+    tmp_path, slurm_like, accounting, monkeypatch, capsys
+):  # S3
+    *_, other = on_slurm(tmp_path, "12", "13", "14")
+    beat(other, **TRAINING)
+    if accounting:
+        slurm_like.add("sacct", accounting)
+    else:
+        (slurm_like.folder / "sacct").unlink()
+        monkeypatch.setenv("PATH", str(slurm_like.folder))  # nor the machine's own
+    with lock(other.lock):
+        assert main([str(tmp_path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [(one["state"], one["job"]) for one in told["runs"]] == [
+        ("queued", "12"),
+        ("stopped", "13"),
+        ("running", "14"),
+    ]
+    why = "Slurm accounting storage is disabled" if accounting else "not found here"
+    assert told["warnings"] == [f"sacct: {why}; why jobs ended that left no word is not known"]
+
+
+def test_a_queue_that_hangs_is_given_up_after_one_try(tmp_path, slurm_like, monkeypatch, capsys):  # S3
+    on_slurm(tmp_path, "12")
+    monkeypatch.setattr(slurm, "ANSWER_S", 0.2)
+    monkeypatch.setattr(status, "PATIENCE_S", 0.1)
+    slurm_like.add("squeue", "exec sleep 60")
+    assert main([str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "queued: its job is unknown" in said
+    assert said.count("warning: squeue: no answer") == 1
+    assert len(slurm_like.calls("squeue")) == 1
+
+
+def test_who_watches_asks_slurm_ever_more_seldom_while_nothing_happens(tmp_path, slurm_like, monkeypatch):
+    now_s = [1000.0]
+    monkeypatch.setattr(slurm.time, "monotonic", lambda: now_s[0])
+    on_slurm(tmp_path, "12")
+    enquiry, asked = Enquiry(), []
+    for _ in range(60):
+        survey(tmp_path, enquiry)
+        asked.append(len(slurm_like.calls("squeue")))
+        now_s[0] += 2
+    # Asked at 0 (news), then after 5, 7.5, 11.25, 16.875 and 25.3 s, each at the next of the refreshes every 2 s.
+    assert [asked.index(times) * 2 for times in range(1, 7)] == [0, 6, 14, 26, 44, 70]
+
+
+def test_a_cancelled_run_is_stopped_whatever_its_heartbeat_says(run):
+    write_text(run.cancelled, "")
+    assert read_state(run).words == "stopped: cancelled"
+    beat(run, **TRAINING)
+    assert read_state(run).words == "stopped: cancelled"
+    with lock(run.lock):
+        assert read_state(run).words == "running: stopping, cancelled"
+
+
+def test_a_run_whose_job_ended_before_it_said_anything_says_why(run):
+    note(run, "submitting", name="sweep", task=None)
+    assert read_state(run).words == "new"
+    note(run, "lost", job="12", state="NODE_FAIL", reason="node failure")
+    assert read_state(run).words == "stopped: node failure"
+
+
+def test_a_failed_run_shows_the_end_of_its_traceback_and_its_log(run, tmp_path):  # S1
+    write_json(run.identity, {"fingerprint": "0123456789ab", "changes": {}})
+    write_text(run.error, "ValueError: no\n\nTraceback (most recent call last):\n  File x, line 3\nValueError: no\n")
+    found = survey(tmp_path / "runs", Enquiry())
+    said = shown(page(found))
+    assert f"smoke/A_h4/0123456789ab/seed2: {run.log}" in said
+    assert "File x, line 3" in said
+    assert status.as_json(found)["runs"][0]["error"] == run.error.read_text()
+
+
+def test_how_long_ago_something_was():
+    assert (ago(None), ago(3.9), ago(61.0)) == ("", "0:03 ago", "1:01 ago")

@@ -2,7 +2,9 @@ import os
 import signal
 
 import pytest
+from tiny import wait_until
 
+from ablate import stop as stop_module
 from ablate.stop import StopFlag
 
 
@@ -19,6 +21,16 @@ def test_a_signal_asks_for_a_stop_and_does_nothing_else(number):
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def test_a_file_asks_for_a_stop_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(stop_module, "LOOK_EVERY_S", 0.01)
+    stop = StopFlag()
+    stop.watch_file(tmp_path / "cancelled")
+    assert not stop()
+    (tmp_path / "cancelled").touch()
+    wait_until(stop, "the file to be seen")
+    assert stop.reason == "cancelled"
 
 
 def test_the_first_reason_stays():

@@ -7,8 +7,8 @@ from rich.console import Console
 from tiny import TINY, wait_until
 
 from ablate import record, run, slurm
+from ablate.named import find
 from ablate.rundir import RunDir, read_json
-from ablate.status import find
 
 SLURM = ["cluster=slurm", "cluster.timeout_min=10", "cluster.mem_gb=1"]
 # 150 updates: seconds, in which things can happen.

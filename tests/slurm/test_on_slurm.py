@@ -12,7 +12,8 @@ from submitted import LONG, SLURM, command, events, job_of, records, runs, wait_
 from tiny import TINY, undisturbed, wait_until
 
 from ablate.config import ConfigError
-from ablate.status import find, read_state
+from ablate.named import find
+from ablate.status import read_state
 
 MANY = int(os.environ.get("ABLATE_SLURM_RUNS", "66"))  # two arrays
 

@@ -1,0 +1,92 @@
+"""Stop runs, here or on SLURM, each at a checkpoint: `python -m ablate.cancel RUN …` or `--all`."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from ablate import slurm
+from ablate.named import NotOne, called, find, runs_folder, select
+from ablate.rundir import RunDir, write_text
+from ablate.slurm import Fate, Unreachable
+from ablate.status import RunState, read_state, with_fate
+
+PATIENCE_S = 5.0  # with a SLURM that does not answer
+EPILOG = """RUN is a run's folder, or its row, fingerprint (its first digits will do) and seed: A_h4/2, 0123ab.
+A cancelled run is "stopped: cancelled"; the command that started it continues it from its checkpoint."""
+
+
+def cancel(runs: list[RunDir], others: list[RunDir], say: Callable[[str], None]) -> None:
+    """Ask whoever does these runs to stop, and cancel the jobs in which nothing else is left to do.
+
+    Args:
+        runs: these.
+        others: runs that may share a job with them; what is left of their jobs goes on.
+        say: told what was done about each.
+
+    Raises:
+        Unreachable: if SLURM does not answer; the runs that it has started stop by themselves.
+    """
+    fates = slurm.fates([*runs, *others], lambda text: say(f"warning: {text}"))
+    shared = {fate.job for run, fate in fates.items() if run in others and fate.alive}
+    ended = []
+    for run in runs:
+        state, fate = with_fate(read_state(run), fates.get(run)), fates.get(run)
+        if state.name in ("done", "failed"):
+            say(f"{called(run)}: {state.name}; nothing to cancel")
+            continue
+        write_text(run.cancelled, "ablate.cancel was given; the command that started this run continues it\n")
+        if fate and fate.alive and fate.job and fate.job not in shared:
+            ended.append(fate.job)
+        say(f"{called(run)}: {state.words}; {consequence(state, fate, shared)}")
+    slurm.cancel(ended)
+
+
+def consequence(state: RunState, fate: Fate | None, shared: set[str | None]) -> str:
+    """Say what becomes of a run that is cancelled."""
+    if fate and fate.alive:
+        left = (
+            f"left out of job {fate.job}, which has other runs" if fate.job in shared else f"cancelled job {fate.job}"
+        )
+        return f"{left}; it stops at a checkpoint" if state.name == "running" else left
+    if state.name == "running":
+        return "asked to stop: it does at its next update, at a checkpoint"
+    return "was not running, and is not started unless a command asks for it again"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Cancel exactly what is named; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m ablate.cancel",
+        description="Stop runs, here or on SLURM, each at a checkpoint.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="RUN", help="this one")
+    parser.add_argument("--all", action="store_true", help="every run that is not over")
+    parser.add_argument("--runs", default=runs_folder(), metavar="FOLDER", help="of runs (default: %(default)s)")
+    arguments = parser.parse_args(argv)
+    if bool(arguments.names) == arguments.all:
+        parser.error("give either the runs to cancel or --all")
+    root = Path(arguments.runs).absolute()
+    there = [run for runs in find(root).values() for run in runs]
+    try:
+        chosen = (
+            [run for run in there if not over(run)] if arguments.all else [select(root, x) for x in arguments.names]
+        )
+        if not chosen:
+            print(f"nothing to cancel under {root}")
+        cancel(chosen, [run for run in there if run not in chosen], print)
+    except (NotOne, Unreachable) as err:
+        print(f"error: {err}", file=sys.stderr)
+        return 2 if isinstance(err, NotOne) else 1
+    return 0
+
+
+def over(run: RunDir) -> bool:
+    """Tell whether there is nothing left to stop."""
+    return read_state(run).name in ("done", "failed")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""Print what a run prints, and follow it: `python -m ablate.logs RUN [-f]`."""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ablate import slurm
+from ablate.named import NotOne, called, runs_folder, select
+from ablate.rundir import RunDir
+from ablate.status import read_state
+
+POLL_S = 0.5
+
+
+def job_log(run: RunDir) -> Path | None:
+    """Name the file in which SLURM keeps what the run's last job printed; None where there was none."""
+    named = [line["log"] for line in slurm.history(run) if line.get("log")]
+    return Path(named[-1]) if named else None
+
+
+def text_of(run: RunDir) -> Path:
+    """Choose the file that tells most: the run's own, or its job's if the run never got to say anything."""
+    of_job = job_log(run)
+    return run.log if run.log.exists() or of_job is None or not of_job.exists() else of_job
+
+
+def comes_more(run: RunDir) -> bool:
+    """Tell whether a run may still print something."""
+    state = read_state(run).name
+    return state in ("new", "running") or (state == "stopped" and slurm.open_job(run) is not None)
+
+
+def show(run: RunDir, write: Callable[[bytes], object], following: bool, lines: int | None = None) -> None:
+    """Copy what a run has printed.
+
+    Args:
+        run: any.
+        write: called with it, piece by piece.
+        following: also copy what it prints from now on, until it is over.
+        lines: so many of the last; None: all.
+    """
+    path = text_of(run)
+    at = 0 if lines is None else last_lines(path, lines)
+    while True:
+        more = following and comes_more(run)  # asked before reading, so that its last words are not missed
+        if (now := text_of(run)) != path:
+            path, at = now, 0
+        at += copy(path, at, write)
+        if not more:
+            return
+        time.sleep(POLL_S)
+
+
+def copy(path: Path, start: int, write: Callable[[bytes], object]) -> int:
+    """Copy a file from a byte on, if it is there; gives how many bytes there were."""
+    if not path.exists():
+        return 0
+    with open(path, "rb") as file:
+        file.seek(start)
+        data = file.read()
+    write(data)
+    return len(data)
+
+
+def last_lines(path: Path, count: int) -> int:
+    """Find the byte at which the last lines of a file begin."""
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    return sum(map(len, lines[: max(0, len(lines) - count)]))
+
+
+def to_terminal(data: bytes) -> None:
+    """Write to standard output at once."""
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print a run's log; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m ablate.logs",
+        description="Print what a run prints.",
+        epilog="RUN is its folder, or its row, fingerprint (the first digits will do) and seed: A_h4/2, 0123ab.",
+    )
+    parser.add_argument("name", metavar="RUN")
+    parser.add_argument("-f", "--follow", action="store_true", help="until it is over, or Ctrl-C")
+    parser.add_argument("-n", "--lines", type=int, metavar="K", help="only the last K lines")
+    parser.add_argument("--runs", default=runs_folder(), metavar="FOLDER", help="of runs (default: %(default)s)")
+    arguments = parser.parse_args(argv)
+    try:
+        run = select(Path(arguments.runs).absolute(), arguments.name)
+    except NotOne as err:
+        print(f"error: {err}", file=sys.stderr)
+        return 2
+    path = text_of(run)
+    print(f"{called(run)}: {read_state(run).words}; {path}", file=sys.stderr, flush=True)
+    if (of_job := job_log(run)) not in (None, path):
+        print(f"what its job printed: {of_job}", file=sys.stderr, flush=True)
+    try:
+        show(run, to_terminal, arguments.follow, arguments.lines)
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
