@@ -94,8 +94,10 @@ def judge(run: RunDir, code: int, asked: str, out_of_memory: bool) -> tuple[int,
     Returns:
         0 done or cancelled, 1 failed, 3 held by another process, or 75 to go on later; and why.
     """
-    if code in (DONE, HELD):
-        return code, "" if code == DONE else "another process has it"
+    if code == DONE or run.record.exists():  # a signal may come between the record and the worker's end
+        return DONE, ""
+    if code == HELD:
+        return HELD, "another process has it"
     if code > 0 and code != STOPPED:
         note_crash(run, code)
         return FAILED, run.error.read_text("utf-8").split("\n", 1)[0]

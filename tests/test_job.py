@@ -94,6 +94,12 @@ def test_a_killed_worker_s_run_goes_on_unless_it_was_out_of_memory():
     assert read_state(run).words == f"failed: {reason}"
 
 
+def test_a_worker_that_is_killed_after_its_record_is_written_is_done():
+    run = tiny_run()
+    write_json(run.record, {"schema": 1})
+    assert judge(run, -signal.SIGTERM, asked="SIGTERM") == (DONE, "")
+
+
 def test_a_worker_that_was_asked_itself_stops_for_that_reason():
     run = tiny_run()
     run.beat(state="stopped", reason="another rank was lost", step=4)

@@ -156,7 +156,7 @@ def test_of_several_runs_in_a_job_a_killed_one_goes_on_when_the_others_are_done(
 
 
 def test_many_runs_in_arrays_are_each_done_once(cluster):
-    code, text = command(f"seeds={MANY}", *SLURM, "optim.train_steps=2000", "cluster.mem_gb=0.5")
+    code, text = command(f"seeds={MANY}", *SLURM, "optim.train_steps=2000")
     assert code == 0
     assert text.count("submitted") == -(-MANY // 64)
 
