@@ -11,7 +11,8 @@ test: .venv/test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --ignore tests/slurm
+	$(BIN)/pytest tests/slurm
 
 .venv/demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
