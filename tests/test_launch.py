@@ -118,7 +118,9 @@ def test_an_interrupt_is_noted_and_the_handlers_are_given_back():
 
 def test_a_line_of_a_run_says_what_is_known():
     assert launch.plain("A_h4", 2, RunState("new")) == "A_h4 seed 2: new"
-    state = RunState("running", "training", 40, 1000, 12345.6, 3.14159, 27.182, None, 3723.0)
+    state = RunState(
+        "running", "training", step=40, total=1000, tokens_per_s=12345.6, loss=3.14159, dev_ppl=27.182, eta_s=3723.0
+    )
     assert launch.plain("base", 1, state) == (
         "base seed 1: running: training, step 40/1000, tokens/s 12,346, loss 3.142, dev PPL 27.18, ETA 1:02:03"
     )

@@ -202,8 +202,9 @@ class Cluster:
         self.daemons[node].wait(PATIENCE_S)
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run a SLURM command."""
-        return subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=PATIENCE_S)
+        """Run a SLURM command, with the environment as it is now: what a test sets reaches its jobs, too."""
+        ours = {name: self.env[name] for name in ("SLURM_CONF", "PATH")}
+        return subprocess.run(command, env={**os.environ, **ours}, capture_output=True, text=True, timeout=PATIENCE_S)
 
     def rest(self) -> None:
         """End all jobs and bring back what a test took away, so that the next one finds an idle cluster."""
