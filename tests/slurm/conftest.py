@@ -9,14 +9,6 @@ import pytest
 from cluster import Cluster, missing
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep these tests on one worker of pytest-xdist, so that one cluster serves them all."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("slurm"))
-
-
 @pytest.fixture(scope="session")
 def shared_cluster() -> Iterator[Cluster]:
     """Start a cluster; ABLATE_NEED_SLURM=1 makes its absence an error."""
