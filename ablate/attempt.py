@@ -1,6 +1,5 @@
 """One attempt at a run: train, translate the dev set, score it, write the record; and what other ranks do of it."""
 
-import json
 import platform
 import time
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ablate import checkpoint, config, record
+from ablate import checkpoint, config, mirror, record
 from ablate.config import Config, ConfigError
 from ablate.data import corpus as corpora
 from ablate.data.corpus import Corpus
@@ -40,9 +39,7 @@ def lead(run: RunDir, cfg: Config, stop: StopFlag, group: Group) -> None:
     total = {"total": cfg.optim.train_steps, "attempt": len(attempts)}
     say(f"{cfg.row.name} seed {cfg.seed}, preset {cfg.preset}, {cfg.device}, {cfg.precision}, attempt {len(attempts)}")
     run.beat(state="starting", step=0, **total)
-    names = {"row": cfg.row.name, "block": cfg.row.block, "preset": cfg.preset, "seed": cfg.seed}
-    names["fingerprint"] = identity["fingerprint"]
-    with Tracker(run, cfg.tracking, names, science, len(attempts), say) as tracker:
+    with Tracker(run, len(attempts), mirror.start(run, cfg, identity, len(attempts), say)) as tracker:
         trainer = Trainer(
             cfg,
             science,
@@ -62,14 +59,13 @@ def lead(run: RunDir, cfg: Config, stop: StopFlag, group: Group) -> None:
                 run, cfg, science, model, corpus, lambda: stop() or stop.heed(group.asked()), trainer.measured
             )
         except (Stopped, Lost):
-            tracker.finish(0)  # not a failure: it goes on later
+            tracker.stop()
             raise
         tracker.log(progress.step, dev_bleu=results["dev"]["bleu"], dev_chrf=results["dev"]["chrf"])
         seen = {**asdict(progress), "padding_share": trainer.batches.padding_share(0)}
         done = record.assemble(cfg, identity, attempts, corpus.manifest, seen, results)
-        tracker.summary(**results["dev"], **{f"paper_{k}": v for k, v in asdict(cfg.row.paper).items()})
-        tracker.summary(record=json.dumps({"schema": record.SCHEMA, **done}))  # whole, for `track.download`
         record.write(run, done)
+        tracker.result(read_json(run.record), translated(run, corpus))
     run.beat(state="done", step=progress.step, **total)
     for split in ("dev", "test")[: 1 + cfg.test_set]:
         scores = results[split]
@@ -119,6 +115,12 @@ def judge(
         },
         "evaluate_s": time.monotonic() - start_s,
     }
+
+
+def translated(run: RunDir, corpus: Corpus) -> list[tuple[str, str, str]]:
+    """List source, reference and translation of each sentence of the dev set."""
+    translations = run.hypotheses("dev").read_text("utf-8").split("\n")[:-1]
+    return list(zip(corpus.text("dev", "src"), corpus.text("dev", "tgt"), translations, strict=True))
 
 
 def assist(run: RunDir, cfg: Config, stop: StopFlag, group: Group) -> None:

@@ -256,6 +256,7 @@ class TrackingConfig:
     mode: str  # offline (default), online, or none
     project: str  # W&B project
     entity: str | None  # W&B user or team; None: the account's default
+    model_artifact: bool  # also give W&B the checkpoints that the run's scores are of, as a model artifact
 
 
 @dataclass
@@ -414,6 +415,8 @@ def check(cfg: Config) -> None:
         raise ConfigError(
             "decode.length_penalty", cfg.decode.length_penalty, "has no effect with decode.beam_size=1; set it to 0"
         )
+    if cfg.tracking.model_artifact and cfg.tracking.mode == "none":
+        raise ConfigError("tracking.model_artifact", True, "has no effect with tracking=none; set it to false")
     if cfg.precision == "bf16" and cfg.device == "mps":
         raise ConfigError("precision", "bf16", "needs device=cuda or cpu, got device=mps; use fp32")
     if isinstance(cfg.cluster, SlurmCluster):

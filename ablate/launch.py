@@ -51,6 +51,7 @@ def freeze(planned: PlannedRun) -> None:
             "digests": planned.corpus.digests,
             "corpus": str(planned.corpus.folder),
             "changes": planned.changes,
+            "sweeps": planned.sweeps,
             "code": record.code_digest(),
             "science": planned.science,
         },

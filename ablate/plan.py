@@ -41,6 +41,7 @@ class PlannedRun:
     guessed_s: float  # seconds of its training, as estimated before anything is measured
     memory_mb: float | None  # the most memory its training holds, as estimated; None where that is not known
     rows: list[str] = field(default_factory=list)  # more than one where rows are equal
+    sweeps: list[str] = field(default_factory=list)  # those asked for that have one of these rows
 
     @property
     def params_actual(self) -> int:
@@ -143,7 +144,10 @@ def plan_from(overrides: list[str], prepare: bool, say: Callable[[str], None] = 
     if corpus is not None:
         for row, cfg in configs.items():
             check_corpus(row, cfg, corpus)
-    return make_plan(configs, plain, corpus, asked.seeds, "; ".join(sweep.title for sweep in asked.sweep.values()))
+    plan = make_plan(configs, plain, corpus, asked.seeds, "; ".join(sweep.title for sweep in asked.sweep.values()))
+    for planned in plan.runs:
+        planned.sweeps = [name for name, sweep in asked.sweep.items() if {"base", *sweep.rows} & set(planned.rows)]
+    return plan
 
 
 def check_corpus(row: str, cfg: Config, corpus: corpora.Corpus) -> None:

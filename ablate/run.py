@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from ablate import __version__, record, submit, table
+from ablate.account import log_in
 from ablate.compose import COMPOSE_ERRORS, explain, root
 from ablate.config import SlurmCluster
 from ablate.cost import describe
@@ -45,6 +46,8 @@ def do(overrides: list[str], plan_only: bool, say: Callable[[str], None], consol
     if plan_only:
         return 0
     outcome = None
+    if plan.to_run:
+        log_in(cfg.tracking.mode)
     if on_slurm:
         submit.submit(plan, say)
         going = [planned for planned in plan.runs if planned.state.name in ("queued", "running")]

@@ -174,6 +174,11 @@ class RunDir:
         """W&B's own files."""
         return self.path / "wandb"
 
+    @property
+    def needs_sync(self) -> Path:
+        """Says that W&B, which was to have all of this run, may lack a part of it; `ablate.sync` removes it."""
+        return self.path / "needs-sync.txt"
+
     def sweep(self) -> None:
         """Remove what killed workers left, half-written heartbeats and meetings; only the holder of the lock may.
 

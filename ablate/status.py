@@ -33,7 +33,7 @@ class RunState:
     """One run as its files have it now. Numbers are None where nothing is known."""
 
     name: str  # new, stopped, queued, running, failed or done; queued only where SLURM was asked
-    reason: str = ""  # of a failure, or what a running one is at
+    reason: str = ""  # of a failure, or what a running one is at; also: needs sync
     step: int | None = None  # updates done
     total: int | None = None  # updates in all
     steps_per_s: float | None = None  # updates
@@ -55,10 +55,12 @@ class RunState:
 
 def read_state(run: RunDir) -> RunState:
     """Read one run's state from its folder."""
+    sync = "needs sync" if run.needs_sync.exists() else ""
     done = read_json(run.record)
     if done is not None:
         return RunState(
             "done",
+            sync,
             step=done["train"]["steps"],
             total=done["train"]["steps"],
             steps_per_s=done["timing"]["steps_per_s"],
@@ -82,7 +84,7 @@ def read_state(run: RunDir) -> RunState:
         "restarts": beat["attempt"] - 1 if "attempt" in beat else None,
     }
     if run.error.exists():
-        return RunState("failed", run.error.read_text("utf-8").split("\n", 1)[0], **numbers)
+        return RunState("failed", join(run.error.read_text("utf-8").split("\n", 1)[0], sync), **numbers)
     if held(run.lock):
         if beat.get("steps_per_s"):
             numbers["eta_s"] = (beat["total"] - beat["step"]) / beat["steps_per_s"]
@@ -92,7 +94,7 @@ def read_state(run: RunDir) -> RunState:
         return RunState("stopped", "cancelled", **numbers)
     if beat:
         said = beat.get("reason", "killed") if beat["state"] == "stopped" else "killed"
-        return RunState("stopped", slurm.last_words(run, beat["time"]) or said, **numbers)
+        return RunState("stopped", join(slurm.last_words(run, beat["time"]) or said, sync), **numbers)
     left = slurm.last_words(run, 0.0)  # of a job that ended before the run said anything
     return RunState("stopped", left) if left else RunState("new")
 
@@ -110,6 +112,11 @@ def with_fate(state: RunState, fate: slurm.Fate | None) -> RunState:
         elif state.reason != "cancelled":
             state.name, state.reason = "stopped", fate.words
     return state
+
+
+def join(*reasons: str) -> str:
+    """Put reasons behind one another."""
+    return "; ".join(reason for reason in reasons if reason)
 
 
 def last_beat(run: RunDir) -> dict[str, Any]:

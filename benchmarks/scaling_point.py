@@ -18,7 +18,7 @@ import wandb  # noqa: F401 – a run has it in memory
 from common import peak_mb
 
 from ablate import config
-from ablate.config import Config, TrackingConfig
+from ablate.config import Config
 from ablate.data.corpus import Corpus
 from ablate.data.packed import Packed
 from ablate.data.subword import EOS
@@ -48,7 +48,7 @@ def work(point: dict[str, Any]) -> dict[str, float]:
     packed = Corpus(Path(point["corpus"])).split("train") if "corpus" in point else sentences(cfg, point["length"])
     scratch = RunDir(Path(tempfile.mkdtemp()))
     model = Transformer(cfg.model, cfg.data.vocab_size).train()
-    with Tracker(scratch, TrackingConfig("none", "", None), {}, {}, attempt=1) as tracker:
+    with Tracker(scratch, attempt=1) as tracker:
         trainer = Trainer(cfg, {}, model, packed, packed, scratch.checkpoints, tracker)
     stream, times = trainer.batches.batches(0, 0), []
     while len(times) < WARM + FEWEST or sum(times[WARM:]) < TIMED_S:

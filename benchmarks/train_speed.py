@@ -41,7 +41,6 @@ Update = Callable[[int], None]  # trains on the batch with this number
 
 def ours(shape: Shape, batches: list[Pair], *settings: str) -> Update:
     """Train as a run does."""
-    from ablate.config import TrackingConfig
     from ablate.data.batch import Batch, gather
     from ablate.data.packed import Packed
     from ablate.data.subword import EOS
@@ -57,7 +56,7 @@ def ours(shape: Shape, batches: list[Pair], *settings: str) -> Update:
     ready = [gather(packed, torch.arange(i * size, (i + 1) * size).numpy()) for i in range(len(batches))]
     scratch = RunDir(Path(tempfile.mkdtemp(prefix="ablate-bench-")))
     model = Transformer(cfg.model, shape.vocab_size).train()
-    with Tracker(scratch, TrackingConfig("none", "", None), {}, {}, attempt=1) as tracker:  # an update logs nothing
+    with Tracker(scratch, attempt=1) as tracker:  # an update logs nothing
         trainer = Trainer(cfg, {}, model, packed, packed, scratch.checkpoints, tracker)
 
     def stream() -> Iterator[tuple[int, int, Batch]]:

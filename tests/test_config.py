@@ -265,6 +265,7 @@ OUTSIDE = {
     "tracking.mode": "none",
     "tracking.project": "other",
     "tracking.entity": "me",
+    "tracking.model_artifact": True,
     "row.name": "other",
     "row.block": "Z",
     "row.cites": "nothing",

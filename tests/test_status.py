@@ -106,6 +106,15 @@ def test_a_record_outweighs_everything_else(workplace):
     assert (state.step, state.total) == (60, 60)
 
 
+def test_a_run_that_wandb_lacks_a_part_of_needs_sync(run):
+    write_text(run.error, "ValueError: broken\n")
+    write_text(run.needs_sync, "")
+    assert read_state(run).words == "failed: ValueError: broken; needs sync"
+    run.error.unlink()
+    write_json(run.heartbeat, {"time": 1.0, "pid": 1, "state": "stopped", "reason": "SIGTERM"})
+    assert read_state(run).words == "stopped: SIGTERM; needs sync"
+
+
 def test_asking_for_a_lock_neither_makes_nor_keeps_it(run):
     assert not held(run.lock)
     assert not run.lock.exists()

@@ -14,7 +14,7 @@ from processes import together
 
 from ablate import checkpoint
 from ablate.compose import compose
-from ablate.config import Config, ConfigError, ModelConfig, OptimConfig, TrackingConfig
+from ablate.config import Config, ConfigError, ModelConfig, OptimConfig
 from ablate.data.batch import Batch, gather
 from ablate.data.packed import Packed
 from ablate.data.subword import EOS
@@ -102,8 +102,7 @@ class Lab:
         attempt: int = 1,
         group: Group = ALONE,
     ) -> Trainer:
-        mirror = TrackingConfig("none", "", None)
-        self.tracker = Tracker(self.run, mirror, {}, {}, attempt)
+        self.tracker = Tracker(self.run, attempt)
         trainer = Trainer(
             self.cfg,
             SCIENCE,

@@ -98,14 +98,15 @@ def test_a_finished_run_is_left_as_it_is():
 # Kill and resume
 
 
-def test_the_tracker_gets_the_whole_record(monkeypatch):
-    told: dict[str, object] = {}
-    monkeypatch.setattr(Tracker, "summary", lambda self, **numbers: told.update(numbers))
+def test_the_tracker_gets_the_whole_record_and_all_translations(monkeypatch):
+    told: list[tuple[record.Record, list[tuple[str, str, str]]]] = []
+    monkeypatch.setattr(Tracker, "result", lambda self, *result: told.append(result))
     run = tiny_run()
-    done = finish(run)
-    assert json.loads(told["record"]) == read_json(run.record)
-    assert told["bleu"] == done["dev"]["bleu"]
-    assert told["paper_ppl_dev"] == 4.92
+    finish(run)
+    ((done, sentences),) = told
+    assert done == read_json(run.record)
+    assert [translation for _, _, translation in sentences] == run.hypotheses("dev").read_text().splitlines()
+    assert len({src for src, _, _ in sentences}) > 1
 
 
 def killed(run: RunDir, how: str) -> int:
