@@ -47,6 +47,14 @@ def names(group: str) -> str:
     return ", ".join(sorted(path.stem for path in (root("sweeps") / group).glob("*.yaml")))
 
 
+def segmented_vocab_size(folder: str | None) -> int:
+    """Count the ids of the vocabulary in `data.folder`, for data=wmt16_ende_bpe32k."""
+    from ablate.data.segmented import vocab_size  # here, for it loads SentencePiece
+
+    return vocab_size(folder)
+
+
+OmegaConf.register_new_resolver("segmented_vocab_size", segmented_vocab_size, replace=True)
 OmegaConf.register_new_resolver("names", names, replace=True)
 OmegaConf.register_new_resolver("scratch_dir", lambda: f"{tempfile.gettempdir()}/ablate-{os.getuid()}", replace=True)
 OmegaConf.register_new_resolver("sweeps_dir", lambda: str(root("sweeps")), replace=True)

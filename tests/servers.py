@@ -18,6 +18,8 @@ class Server:
     tags: bool = True  # says an ETag, so that a part can be continued
     ranges: bool = True  # answers Range
     lengths: bool = True  # says Content-Length
+    kind: str | None = None  # what it says of the content, as text/html
+    shift: int = 0  # continues so many bytes after what was asked for
     cut: list[int] = field(default_factory=list)  # break each answer after that many bytes, one after the other
     answers: list[int] = field(default_factory=list)  # refuse with these codes first
     stall: threading.Event | None = None  # send half and then nothing until it is set
@@ -63,7 +65,10 @@ def answer(request: BaseHTTPRequestHandler, server: Server) -> None:
         begin = 0
     if begin >= len(content) > 0:
         return request.send_error(416)
+    begin += server.shift if begin else 0
     request.send_response(206 if begin else 200)
+    if server.kind:
+        request.send_header("Content-Type", server.kind)
     if begin:
         request.send_header("Content-Range", f"bytes {begin}-{len(content) - 1}/{len(content)}")
     if server.lengths:

@@ -126,3 +126,49 @@ def test_reading_through_finds_what_is_cut_off(tmp_path, name):
         path.write_bytes(whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:])
         with pytest.raises(DamagedArchive):
             read_through(path, name)
+
+
+@pytest.mark.parametrize("name", ["x", "x.gz", "x.tgz", "x.tar"])
+def test_an_empty_file_is_damaged(tmp_path, name):
+    (tmp_path / "file").touch()
+    with pytest.raises(DamagedArchive, match=r"file: cannot be unpacked \(it is empty\)"):
+        read_through(tmp_path / "file", name)
+
+
+@pytest.mark.parametrize("name", ["x.gz", "x.tgz", "x.tar"])
+def test_a_page_is_no_archive(tmp_path, name):
+    page = b"<!DOCTYPE html><p>Please sign in.</p>\n" * 50
+    (tmp_path / "file").write_bytes(page)
+    with pytest.raises(DamagedArchive):
+        read_through(tmp_path / "file", name)
+    (tmp_path / "file").write_bytes(gzip.compress(page))
+    if name == "x.gz":
+        read_through(tmp_path / "file", name)
+    else:
+        with pytest.raises(DamagedArchive):
+            read_through(tmp_path / "file", name)
+
+
+@pytest.mark.parametrize("cut", [1536, 1536 + 100])  # after the first entry, which takes 512 + 1,024; in the next one
+def test_an_archive_that_breaks_off_between_its_entries_is_damaged(tmp_path, cut):
+    path = pack(tmp_path / "x.tar", ("a", bytes(1000)), ("b", b"b"), mode="w")
+    read_through(path, "x.tar")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:cut])
+    with pytest.raises(DamagedArchive, match="it breaks off"):
+        read_through(path, "x.tar")
+    path.write_bytes(whole[:cut] + b"#" * (len(whole) - cut))
+    with pytest.raises(DamagedArchive):
+        read_through(path, "x.tar")
+
+
+@pytest.mark.parametrize("name", ["x.gz", "x.tgz"])
+def test_reading_through_ends_at_the_limit(tmp_path, name):
+    path = tmp_path / "file"
+    if name == "x.gz":
+        path.write_bytes(gzip.compress(bytes(10_000_000)))
+    else:
+        pack(path, ("a", bytes(10_000_000)))
+    read_through(path, name, limit=11_000_000)
+    with pytest.raises(DamagedArchive, match="holds more than 9,999,999 bytes; refused"):
+        read_through(path, name, limit=9_999_999)

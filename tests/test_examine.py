@@ -93,7 +93,7 @@ def test_a_side_that_slipped_by_a_line_is_found_where_it_did(tmp_path, lag):  # 
     tgt[400:600] = tgt[400 + lag : 600 + lag]
     finding = found(made(tmp_path, list(zip(src, tgt, strict=True))))["alignment"]
     assert finding.level == "error"
-    assert finding.said == "2 of 10 stretches of 100 pairs fit better a line further on: 400-499, 500-599"
+    assert finding.said == "2 of 10 stretches of 100 pairs fit better a line or two off: 400-499, 500-599"
 
 
 def test_pairs_of_unequal_length_are_counted(tmp_path):
@@ -122,3 +122,30 @@ def test_a_damaged_corpus_is_an_error_and_nothing_else_is_said(tmp_path):
     ids[5] = 600
     ids.flush()
     assert found(one)["dev"].said.startswith("src has ids beyond the vocabulary")
+
+
+def truncate(path, size: int) -> None:
+    path.write_bytes(path.read_bytes()[:size])
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda folder: truncate(folder / "dev.src.ids", 21), "multiple of the data-type size"),
+        (lambda folder: truncate(folder / "dev.src.ids", 0), "empty file"),
+        (lambda folder: truncate(folder / "dev.tgt.offsets.npy", 300), "dev: "),
+        (lambda folder: truncate(folder / "dev.tgt.offsets.npy", 0), "dev: "),
+        (lambda folder: (folder / "dev.tgt.ids").unlink(), "No such file"),
+        (lambda folder: np.save(folder / "dev.tgt.offsets.npy", np.r_[0, 99_999, 1:200]), "tgt has 200 sentences"),
+        (lambda folder: (folder / "dev.tgt.txt").write_text("x\n" * 200), "the text is another"),
+        (lambda folder: (folder / "dev.src.txt").write_text("x\n" * 199), "zip"),
+        (lambda folder: (folder / "subwords.model").write_bytes(b"x"), "the vocabulary is another"),
+    ],
+)
+def test_whatever_is_damaged_is_a_finding_and_no_traceback(tmp_path, damage, said):
+    one = made(tmp_path, shuffled())
+    damage(one.folder)
+    finding = found(one)["dev"]
+    assert finding.level == "error"
+    assert said in str(finding)
+    assert f"delete {one.folder} and prepare it again" in finding.said

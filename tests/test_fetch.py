@@ -4,20 +4,23 @@ import io
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import tarfile
 import threading
 import time
+from urllib.error import URLError
 
 import pytest
 from servers import access, serving
+from wmt14 import tar
 
 from ablate.config import ConfigError
 from ablate.data import fetch as fetching
 from ablate.data import source
 from ablate.data.fetch import Remote, fetch
-from ablate.data.source import CorpusError
+from ablate.data.source import CorpusError, Unfinished
 from ablate.rundir import read_json
 
 PLACE = "files.example/a/text.gz"
@@ -166,6 +169,23 @@ def test_nobody_there_is_an_error_that_says_what_was_tried():
         fetch(FILE, access(mirror="http://127.0.0.1:9", retries=1), quiet)
 
 
+@pytest.mark.parametrize("mirror", ["http://", "http://x:port", "http://a b"])
+def test_an_address_that_cannot_be_is_not_tried_again(mirror, monkeypatch):
+    monkeypatch.setattr(fetching.time, "sleep", lambda seconds: pytest.fail("tried again"))
+    with pytest.raises(Unfinished, match=r"http:.*files.example/a/text.gz: .*; give data.mirror=URL"):
+        fetch(FILE, access(mirror=mirror), quiet)
+
+
+def test_a_server_whose_certificate_is_wrong_is_not_tried_again(monkeypatch):
+    def urlopen(*asked, **how):
+        raise URLError(ssl.SSLCertVerificationError(1, "certificate verify failed"))
+
+    monkeypatch.setattr(fetching, "urlopen", urlopen)
+    monkeypatch.setattr(fetching.time, "sleep", lambda seconds: pytest.fail("tried again"))
+    with pytest.raises(Unfinished, match="certificate verify failed"):
+        fetch(FILE, access(mirror="https://files.example"), quiet)
+
+
 @pytest.mark.parametrize("mirror", ["no address", "ftp//x"])
 def test_a_mirror_that_is_no_address_is_refused(mirror):
     with pytest.raises(ConfigError, match=r"data.mirror=.*: must begin with http"):
@@ -175,11 +195,38 @@ def test_a_mirror_that_is_no_address_is_refused(mirror):
 @pytest.mark.parametrize("damage", [lambda whole: whole[:-1000], lambda whole: whole[:5000] + b"x" + whole[5001:]])
 def test_a_damaged_file_is_refused_and_the_next_one_is_not_held_to_its_digest(server, root, damage):
     server.files[PLACE] = damage(CONTENT)
-    with pytest.raises(CorpusError, match=r"https://files.example/a/text.gz: what came is damaged \("):
+    with pytest.raises(CorpusError, match=r"https://files.example/a/text.gz is damaged \("):
         fetch(FILE, access(mirror=server.url), quiet)
     assert left(root) == []
     server.files[PLACE] = CONTENT
     assert fetch(FILE, access(mirror=server.url), quiet).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("sent", [b"", b"<html>Please sign in.</html>", gzip.compress(b"<html>Please sign in.</html>")])
+def test_what_is_no_archive_is_refused_and_the_next_one_is_not_held_to_its_digest(server, root, sent):
+    archive = Remote("https://files.example/b.tgz")
+    server.files["files.example/b.tgz"] = sent
+    with pytest.raises(Unfinished, match=r"https://files.example/b.tgz is damaged \("):
+        fetch(archive, access(mirror=server.url), quiet)
+    assert left(root) == []
+    server.files["files.example/b.tgz"] = tar({"x": b"x"})
+    assert fetch(archive, access(mirror=server.url), quiet).exists()
+
+
+def test_a_page_in_place_of_the_file_is_said_at_once(server, root):
+    server.kind = "text/html; charset=utf-8"
+    with pytest.raises(
+        Unfinished, match=r"text.gz: the server sends a page \(text/html\), not the file; give data.mirror"
+    ):
+        fetch(FILE, access(mirror=server.url), quiet)
+    assert len(server.asked) == 1
+    assert left(root) == []
+
+
+def test_a_server_that_continues_elsewhere_than_asked_is_asked_from_the_beginning(server, root):
+    server.cut, server.shift = [1_000_000], 7
+    assert fetch(FILE, access(mirror=server.url), quiet).read_bytes() == CONTENT
+    assert [ranges for _, ranges in server.asked] == [None, "bytes=1000000-", None]
 
 
 def test_a_whole_file_of_another_digest_is_refused_from_wherever_it_comes(server, root, tmp_path):
@@ -205,6 +252,9 @@ def test_a_lock_file_of_ones_own_is_written_and_enforced(server, root, tmp_path)
     with pytest.raises(CorpusError, match=r"mine.json says 0000"):
         fetch(FILE, access(mirror=server.url, lock_file=str(mine)), quiet)
     assert path.exists()
+    mine.write_text("[]")
+    with pytest.raises(ConfigError, match=r"data.lock_file='.*mine.json': must hold a JSON object"):
+        fetch(FILE, access(mirror=server.url, lock_file=str(mine)), quiet)
 
 
 def test_a_publishers_digest_is_enforced_at_once(server, root):
@@ -273,5 +323,5 @@ def test_a_server_without_lengths_is_believed_when_the_file_is_whole(server, roo
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         archive.addfile(tarfile.TarInfo("x"))
     server.files["files.example/b.tgz"] = packed.getvalue()[:-20]
-    with pytest.raises(CorpusError, match="what came is damaged"):
+    with pytest.raises(CorpusError, match=r"b.tgz is damaged \("):
         fetch(Remote("https://files.example/b.tgz"), access(mirror=server.url), quiet)

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from ablate.config import ConfigError, FilesData
-from ablate.data import files
+from ablate.data import files, lines
 from ablate.data.source import CorpusError, Counts
 
 
@@ -94,6 +94,17 @@ def test_a_table_has_two_columns(folder):
 def test_what_is_not_utf8_is_named_by_file_and_line(folder):
     folder.put(train_src=b"a\nb \xff\n", train_tgt=b"x\ny\n")
     with pytest.raises(CorpusError, match=r"train_src.txt, line 2: is not UTF-8 \(invalid start byte at byte 3\)"):
+        folder.read("train")
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".gz"])
+def test_a_line_that_is_no_sentence_is_named_before_it_fills_the_memory(folder, monkeypatch, suffix):
+    monkeypatch.setattr(lines, "LONGEST", 5)
+    pack = gzip.compress if suffix == ".gz" else bytes
+    folder.put(suffix, train_src=pack(b"abcd\nabc\n"), train_tgt=pack(b"x\ny\n"))
+    assert folder.read("train") == [("abcd", "x"), ("abc", "y")]
+    folder.put(suffix, train_src=pack(b"abcd\nabcdef\n"))
+    with pytest.raises(CorpusError, match=r"train_src\.\w+, line 2: has over 5 bytes; must be a sentence a line"):
         folder.read("train")
 
 

@@ -3,9 +3,11 @@ from pathlib import Path
 
 import pytest
 
+from ablate.compose import compose
 from ablate.config import ConfigError, SegmentedData
 from ablate.data import corpus
 from ablate.data.pieces import Pieces, detokenise
+from ablate.data.source import CorpusError
 from ablate.data.subword import EOS, PAD, UNK
 
 EN = ["A ho@@ use &quot; here &quot; .", "It is R@@ ed , isn &apos;t it ?"]
@@ -94,6 +96,27 @@ def test_a_vocabulary_with_counts_beside_it_is_read(folder):
     (folder / "vocab.bpe.32000").write_text("".join(f"{line} {i}\n" for i, line in enumerate(lines)))
     again = corpus.prepare(config(folder), lambda line: None)
     assert (again.digests, again.folder != made.folder) == (made.digests, True)
+
+
+def test_a_vocabulary_with_other_line_ends_is_the_same(folder):
+    made = corpus.prepare(config(folder), lambda line: None)
+    path = folder / "vocab.bpe.32000"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert corpus.prepare(config(folder), lambda line: None).digests == made.digests
+    data = config(folder)
+    path.write_bytes(b"a\n\xff\n")
+    with pytest.raises(CorpusError, match=r"vocab.bpe.32000, line 2: is not UTF-8"):
+        corpus.find(data)
+
+
+def test_the_files_say_how_large_the_vocabulary_is(folder):
+    overrides = ["data=wmt16_ende_bpe32k", f"data.folder={folder}"]
+    assert compose(overrides).data == config(folder)
+    assert compose([*overrides, "data.vocab_size=7"]).data.vocab_size == 7
+    for elsewhere in ("null", str(folder / "nowhere")):  # said when the corpus is looked for, with what it lacks
+        data = compose([*overrides[:1], f"data.folder={elsewhere}"]).data
+        with pytest.raises(ConfigError, match=r"data.folder=.*vocab.bpe.32000"):
+            corpus.find(data)
 
 
 def test_pieces_pass_over_padding_and_end_at_the_end():

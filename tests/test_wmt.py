@@ -61,8 +61,15 @@ def test_english_french_has_five_and_german_english_is_english_german_turned_rou
 
 
 def test_every_reason_for_dropping_is_counted_by_part_and_nothing_shifts(tmp_path, monkeypatch):  # T1, T3
-    kept = [("one\u2028two  three ", "eins zwei"), ("a b\x07\x00c", "x"), (" ".join("w" * 80), "y " * 80)]
-    dropped = [("", "x"), ("a", "\u00a0"), (" ".join("w" * 81), "y " * 80), ("a " * 10, "x"), ("x", "a " * 28)]
+    kept = [("one\u2028two  three ", "eins zwei"), ("a \x07 b\x07\x00c", "x"), (" ".join("w" * 80), "y " * 80)]
+    dropped = [
+        ("", "x"),
+        ("a", "\u00a0"),
+        ("x", "\x07"),
+        (" ".join("w" * 81), "y " * 80),
+        ("a " * 10, "x"),
+        ("x", "a " * 28),
+    ]
     src, tgt = zip(*kept, *dropped, ("z", "z"), strict=True)
     broken = text(list(src)) + b"bad \xff\n" + b"last\n"
     files = wmt14.files(commoncrawl=(broken, text([*tgt, "schlecht", "letzte"])))
@@ -77,7 +84,7 @@ def test_every_reason_for_dropping_is_counted_by_part_and_nothing_shifts(tmp_pat
         ("last", "letzte"),
     ]
     assert counts.dropped == {
-        "commoncrawl: a side is empty": 2,
+        "commoncrawl: a side is empty": 3,
         "commoncrawl: a side over 80 words": 1,
         "commoncrawl: one side over 9 times the other's words": 2,
         "commoncrawl: a side is not UTF-8": 1,

@@ -18,7 +18,7 @@ DAMAGED = (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAEr
 
 
 class DamagedArchive(CorpusError):
-    """An archive that cannot be read to its end."""
+    """An archive that cannot be read to its end, or is not to be: it is too large."""
 
 
 @contextmanager
@@ -29,26 +29,38 @@ def _naming(path: Path) -> Iterator[None]:
         raise DamagedArchive(f"{path}: cannot be unpacked ({err})") from err
 
 
-def read_through(path: Path, name: str) -> None:
-    """Read a compressed file or an archive to its end; compression carries a checksum of what was packed.
+def read_through(path: Path, name: str, limit: int = LIMIT) -> None:
+    """Make sure that a file is whole and what its name says, before it is trusted.
+
+    Compression carries a checksum of what was packed; an archive without it at least has an end.
 
     Args:
         path: the file.
-        name: tells by its ending what it is; other files than .gz, .tgz and .tar are not looked at.
+        name: tells by its ending what it is; of others than .gz, .tgz and .tar only emptiness is seen.
+        limit: bytes that it may unpack to.
 
     Raises:
-        DamagedArchive: if it is truncated or altered.
+        DamagedArchive: if it is empty, truncated, altered, something else, or unpacks to more.
     """
-    with _naming(path):
-        if name.endswith((".gz", ".tgz")):
-            with gzip.open(path) as packed:
-                while packed.read(CHUNK):
-                    pass
-        elif name.endswith(".tar"):
-            with tarfile.open(path, "r:") as archive:
-                for member in archive:
-                    if member.offset_data + member.size > path.stat().st_size:
-                        raise EOFError(f"it ends within {member.name}")
+    packed = name.endswith((".gz", ".tgz"))
+    with _naming(path), gzip.open(path) if packed else open(path, "rb") as file:
+        if not path.stat().st_size:
+            raise EOFError("it is empty")
+        if name.endswith((".tgz", ".tar")):
+            with tarfile.open(fileobj=file, mode="r:") as archive:
+                for _ in archive:
+                    _refuse_above(limit, archive.offset, path)
+                if not packed:  # tarfile takes a broken entry for the end, which is a block of zeros
+                    file.seek(archive.offset)
+                    if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+                        raise EOFError("it breaks off")
+        while packed and file.read(CHUNK):
+            _refuse_above(limit, file.tell(), path)
+
+
+def _refuse_above(limit: int, size: int, path: Path) -> None:
+    if size > limit:
+        raise DamagedArchive(f"{path}: holds more than {limit:,} bytes; refused")
 
 
 def unpack(path: Path, wanted: dict[str, Path], limit: int = LIMIT) -> None:
@@ -63,8 +75,8 @@ def unpack(path: Path, wanted: dict[str, Path], limit: int = LIMIT) -> None:
         limit: bytes that the archive may hold up to the last wanted file.
 
     Raises:
-        CorpusError: for a name that is missing, there twice, or no plain file; for an archive above the limit.
-        DamagedArchive: if it is truncated or altered.
+        CorpusError: for a name that is missing or no plain file.
+        DamagedArchive: if it is truncated, altered, or above the limit.
     """
     missing = {name: place for name, place in wanted.items() if not place.exists()}
     if not missing:
@@ -75,8 +87,7 @@ def unpack(path: Path, wanted: dict[str, Path], limit: int = LIMIT) -> None:
         for member in archive:
             name = member.name.rpartition("/")[2]
             total += member.size
-            if total > limit:
-                raise CorpusError(f"{path}: holds more than {limit:,} bytes; refused")
+            _refuse_above(limit, total, path)
             seen.append(name)
             if name in missing:
                 _take(path, archive, member, missing.pop(name))

@@ -18,7 +18,7 @@ from ablate.data import packed
 from ablate.data.packed import Side, Writer, dtype_of
 from ablate.data.pieces import Pieces
 from ablate.data.pool import in_order
-from ablate.data.source import SIDES, SPLITS, CorpusError, Counts, Pairs, Say, Source
+from ablate.data.source import SIDES, SPLITS, CorpusError, Counts, Pairs, Say, Source, digest_of
 from ablate.data.subword import Subwords
 from ablate.rundir import read_json, write_json
 
@@ -26,12 +26,8 @@ BLOCK = 10_000  # pairs encoded at once
 LEARN_PAIRS = 1_000_000  # of training, evenly spaced, that subwords are learned from; all if there are no more
 TELL_S = 10  # seconds between two lines of progress, and between two points from which packing can go on
 TEXT, MODEL, PIECES = "text.json", "subwords.model", "pieces.txt"
-PARTS = (
-    TEXT,
-    "train.*.txt",
-    "raw",
-    *packed.PARTS,
-)  # what is there only until the corpus is; `decode` gives train's text
+# What is there only until the corpus is; train's text is what its ids decode to.
+PARTS = (TEXT, "train.*.txt", "raw", *packed.PARTS)
 
 
 def build(source: Source, folder: Path, vocab_size: int, max_subwords: int, say: Say, processes: int) -> dict[str, Any]:
@@ -76,7 +72,7 @@ def build(source: Source, folder: Path, vocab_size: int, max_subwords: int, say:
         "dtype": dtype_of(subwords.vocab_size),
         "digests": {
             "corpus": hashlib.sha256(combined.encode()).hexdigest(),
-            "vocab": hashlib.sha256(_vocabulary_of(folder).read_bytes()).hexdigest(),
+            "vocab": digest_of(vocabulary_of(folder)),
         },
         "text_digests": text["digests"],
     }
@@ -108,7 +104,8 @@ def open_vocabulary(folder: Path, lang: str = "", num_threads: int = -1) -> Subw
     return Subwords((folder / MODEL).read_bytes(), num_threads)
 
 
-def _vocabulary_of(folder: Path) -> Path:
+def vocabulary_of(folder: Path) -> Path:
+    """Name the file of a corpus's vocabulary, of whichever kind it is."""
     return folder / (PIECES if (folder / PIECES).exists() else MODEL)
 
 

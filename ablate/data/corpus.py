@@ -25,7 +25,7 @@ from ablate.rundir import Held, lock, read_json, sync_folder, write_json
 
 __all__ = ["Corpus", "CorpusError", "data_root", "find", "prepare", "reopen"]
 
-PREPARATION_VERSION = "1"  # raise it when this package would make other bytes from the same text
+PREPARATION_VERSION = "2"  # raise it when this package would make other bytes from the same text
 STALE_S = 7 * 24 * 3600  # after which an unfinished preparation is swept
 SOURCES: dict[str, Callable[[Any], Source]] = {
     "homeassistant": homeassistant.source,
@@ -44,7 +44,7 @@ class Corpus:
     Attributes:
         folder: where it lies.
         manifest: name, languages, origin, licence, pairs, subwords, dropped, mended, digests, versions.
-        digests: "corpus": SHA-256 over the cleaned text of all splits; "vocab": SHA-256 of the SentencePiece model.
+        digests: "corpus": SHA-256 over the cleaned text of all splits; "vocab": SHA-256 of the vocabulary's file.
     """
 
     def __init__(self, folder: Path):

@@ -1,9 +1,9 @@
 """Fetch files of public servers: resumed, retried, checked against a lock file of digests; whole or not there."""
 
 import errno
-import hashlib
 import http.client
 import shutil
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,13 +16,14 @@ from urllib.request import Request, urlopen
 from ablate import __version__
 from ablate.config import ConfigError, DownloadedData
 from ablate.data.archive import DamagedArchive, read_through
-from ablate.data.source import Unfinished, data_root, waiting_lock
+from ablate.data.source import Unfinished, data_root, digest_of, waiting_lock
 from ablate.rundir import read_json, write_json
 
 CHUNK = 1 << 20  # bytes read at once
 TELL_S = 10  # seconds between two lines of progress
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0  # before the first retry, doubled for each after it; and never more
 FULL = (errno.ENOSPC, errno.EDQUOT)
+OTHERWISE = "give data.mirror=URL, or data.folder=FOLDER with the file in it"
 PASSING = (408, 425, 429, 500, 502, 503, 504)  # answers that another try may not get
 
 
@@ -99,9 +100,7 @@ def _check(remote: Remote, path: Path, data: DownloadedData) -> None:
         Unfinished: naming the file, both digests, and what to do.
     """
     lock_file = Path(data.lock_file).expanduser() if data.lock_file else data_root() / "downloads" / "digests.json"
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    known = (read_json(lock_file) or {}).get(remote.place)
+    digest, known = digest_of(path), _digests(lock_file).get(remote.place)
     if known is not None:
         if digest != known:
             raise Unfinished(
@@ -109,16 +108,21 @@ def _check(remote: Remote, path: Path, data: DownloadedData) -> None:
                 "that was used before. Delete it and fetch it again, or, if it is meant, delete its line there"
             )
         return
-    if remote.md5 is not None:
-        with open(path, "rb") as file:
-            if (md5 := hashlib.file_digest(file, "md5").hexdigest()) != remote.md5:
-                raise Unfinished(f"{path} ({remote.url}) has MD5 {md5}, its publisher says {remote.md5}; delete it")
+    if remote.md5 is not None and (md5 := digest_of(path, "md5")) != remote.md5:
+        raise Unfinished(f"{path} ({remote.url}) has MD5 {md5}, its publisher says {remote.md5}; delete it")
     try:
         read_through(path, Path(remote.place).name)
     except DamagedArchive as err:
-        raise Unfinished(f"{remote.url}: what came is damaged ({err}); fetch it again, or from a data.mirror") from err
+        raise Unfinished(f"{remote.url} is damaged ({err}): delete it and fetch it again, or {OTHERWISE}") from err
     with waiting_lock(lock_file.with_name(f".{lock_file.name}.lock"), lock_file.name, lambda line: None):
-        write_json(lock_file, {**(read_json(lock_file) or {}), remote.place: digest})
+        write_json(lock_file, {**_digests(lock_file), remote.place: digest})
+
+
+def _digests(lock_file: Path) -> dict[str, str]:
+    found = read_json(lock_file)
+    if not isinstance(found, dict | None):
+        raise ConfigError("data.lock_file", str(lock_file), "must hold a JSON object: HOST/PATH of a file, its SHA-256")
+    return found or {}
 
 
 def _download(remote: Remote, part: Path, data: DownloadedData, say: Callable[[str], None]) -> None:
@@ -137,7 +141,7 @@ def _download(remote: Remote, part: Path, data: DownloadedData, say: Callable[[s
             if failures > data.retries:
                 raise Unfinished(
                     f"{url}: {err}; tried {failures} times. What has come is kept: the same command continues. "
-                    "Or give data.mirror=URL, or data.folder=FOLDER with the file in it"
+                    f"Or {OTHERWISE}"
                 ) from err
             pause_s = min(LONGEST_PAUSE_S, max(err.pause_s, FIRST_PAUSE_S * 2 ** (failures - 1)))
             say(f"{part.name[1:-5]}: {err}; again in {pause_s:.0f} s")
@@ -160,10 +164,14 @@ def _receive(url: str, part: Path, timeout_s: float, say: Callable[[str], None])
     if have and begun["validator"]:
         headers |= {"Range": f"bytes={have}-", "If-Range": begun["validator"]}
     with _explained(url, part), urlopen(Request(url, headers=headers), timeout=timeout_s) as answer:
-        continued = answer.status == 206 and (answer.headers["Content-Range"] or "").startswith(f"bytes {have}-")
+        if answer.headers.get_content_type() == "text/html":
+            raise Unfinished(f"{url}: the server sends a page (text/html), not the file; {OTHERWISE}")
+        continued = answer.status == 206
+        if continued and not (answer.headers["Content-Range"] or "").startswith(f"bytes {have}-"):
+            _forget(part)
+            raise Interrupted("the server continues elsewhere than asked; starting over")
         have = have if continued else 0
-        length = answer.headers["Content-Length"]
-        total = None if length is None else have + int(length)
+        total = None if answer.length is None else have + answer.length
         free = shutil.disk_usage(part.parent).free
         if total is not None and total - have > free:
             raise Unfinished(f"{part.parent}: {total - have:,} bytes are to come, {free:,} are free; set ABLATE_DATA")
@@ -191,12 +199,15 @@ def _explained(url: str, part: Path) -> Iterator[None]:
         if err.code in PASSING:
             asked_s = err.headers["Retry-After"] or ""
             raise Interrupted(f"{err.code} {err.reason}", float(asked_s) if asked_s.isdecimal() else 0.0) from err
-        ways = "give data.mirror=URL, or data.folder=FOLDER with the file in it"
-        raise Unfinished(f"{url}: the server says {err.code} {err.reason}; {ways}") from err
+        raise Unfinished(f"{url}: the server says {err.code} {err.reason}; {OTHERWISE}") from err
     except (OSError, http.client.HTTPException) as err:  # URLError and time-outs are OSErrors
         if isinstance(err, OSError) and err.errno in FULL:
             raise Unfinished(f"{part}: {err.strerror}; what has come is kept, the same command continues") from err
         reason = err.reason if isinstance(err, URLError) else err
+        if isinstance(
+            reason, (str, http.client.InvalidURL, ssl.SSLCertVerificationError)
+        ):  # the address, or who is there
+            raise Unfinished(f"{url}: {reason}; {OTHERWISE}") from err
         raise Interrupted(f"{type(reason).__name__}: {reason}" if str(reason) else type(reason).__name__) from err
 
 

@@ -1,13 +1,12 @@
 """The user's own parallel text: two files a split, line by line, or one tab-separated file; plain or .gz."""
 
-import hashlib
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 from ablate.config import ConfigError, FilesData
 from ablate.data.lines import aligned, text_lines
-from ablate.data.source import SPLITS, CorpusError, Counts, Pairs, Source
+from ablate.data.source import SPLITS, CorpusError, Counts, Pairs, Source, digest_of
 
 
 def source(data: FilesData) -> Source:
@@ -21,7 +20,7 @@ def source(data: FilesData) -> Source:
     return Source(
         origin="your files " + ", ".join(map(str, named.values())),
         licence="yours",
-        identity={field: _digest(path) for field, path in named.items()},
+        identity={field: digest_of(path) for field, path in named.items()},
         read=lambda counts, say, scratch: itertools.chain.from_iterable(
             _split(split, fields, counts) for split, fields in paths.items()
         ),
@@ -43,11 +42,6 @@ def _paths(data: FilesData, split: str) -> dict[str, Path]:
         if not path.is_file():
             raise ConfigError(f"data.{field}", str(path), f"no such file (from {Path.cwd()})")
     return paths
-
-
-def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _split(split: str, fields: dict[str, Path], counts: Counts) -> Pairs:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config import ConfigError, HomeAssistantData
-from ablate.data.source import CorpusError, Counts, Pairs, Source, data_root, waiting_lock
+from ablate.data.source import CorpusError, Counts, Pairs, Source, data_root, digest_of, waiting_lock
 
 HELD_OUT = {"dev": range(0, 25), "test": range(25, 50)}  # of 1000 buckets of the source text's hash; the rest trains
 WAYS_ON = "data=synthetic needs no download; data=files takes your own text"
@@ -128,9 +128,7 @@ def _download(data: HomeAssistantData, folder: Path) -> None:
 
 
 def _check(wheel: Path, sha256: str) -> None:
-    with open(wheel, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != sha256:
+    if (digest := digest_of(wheel)) != sha256:
         raise CorpusError(
             f"{wheel} has SHA-256 {digest}, data.sha256={sha256}; delete it, or mend the setting. {WAYS_ON}."
         )

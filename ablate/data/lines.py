@@ -4,12 +4,14 @@ import gzip
 import itertools
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import AnyStr
 
 from ablate.data.source import CorpusError, Counts
 
 BOM = b"\xef\xbb\xbf"
+LONGEST = 16 << 20  # bytes of a line; what is longer is no sentence, and might not fit into memory
 
 
 def lines(where: str, path: Path, counts: Counts) -> Iterator[bytes]:
@@ -21,12 +23,14 @@ def lines(where: str, path: Path, counts: Counts) -> Iterator[bytes]:
         counts: takes what was mended.
 
     Raises:
-        CorpusError: if the file cannot be unpacked; names the line.
+        CorpusError: if the file cannot be unpacked, or for a line above `LONGEST`; names the line.
     """
     number = 0
     try:
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
-            for number, raw in enumerate(file, start=1):
+            for number, raw in enumerate(iter(partial(file.readline, LONGEST + 1), b""), start=1):
+                if len(raw) > LONGEST:
+                    raise CorpusError(f"{path}, line {number}: has over {LONGEST:,} bytes; must be a sentence a line")
                 raw = raw.removesuffix(b"\n")
                 if number == 1 and raw.startswith(BOM):
                     counts.mended[f"{where}: a byte-order mark at the file's beginning, taken away"] += 1

@@ -1,13 +1,12 @@
 """The authors' own segmentation: WMT16 English-German, tokenised, with 32,000 joint merges, from a local folder."""
 
-import hashlib
 import itertools
 from pathlib import Path
 
 from ablate.config import ConfigError, SegmentedData
 from ablate.data.lines import aligned, text_lines
 from ablate.data.pieces import CONTROLS, Pieces
-from ablate.data.source import Counts, Pairs, Source
+from ablate.data.source import Counts, Pairs, Source, digest_of
 
 VOCABULARY = "vocab.bpe.32000"
 FILES = {
@@ -22,6 +21,7 @@ def source(data: SegmentedData) -> Source:
 
     Raises:
         ConfigError: for a missing folder or file, other languages, or a vocabulary of another size than said.
+        CorpusError: for a vocabulary that is not UTF-8.
     """
     if {data.src_lang, data.tgt_lang} != {"en", "de"}:
         raise ConfigError("data.tgt_lang", data.tgt_lang, "must be, with data.src_lang, en and de")
@@ -38,13 +38,12 @@ def source(data: SegmentedData) -> Source:
             raise ConfigError("data.folder", data.folder, f"has no {path.name} (from {Path.cwd()})")
     pieces = vocabulary(folder / VOCABULARY)
     if (size := len(pieces) + CONTROLS) != data.vocab_size:
-        raise ConfigError(
-            "data.vocab_size", data.vocab_size, f"must be {size:,}: {VOCABULARY} and {CONTROLS} control ids"
-        )
+        allowed = f"must be {size:,}: {VOCABULARY} and {CONTROLS} control ids"
+        raise ConfigError("data.vocab_size", data.vocab_size, allowed)
     return Source(
         origin=f"WMT16 English-German, tokenised, 32,000 joint BPE merges (subword-nmt), in {folder}",
         licence="as WMT16's",
-        identity={path.name: _digest(path) for path in (folder / VOCABULARY, *itertools.chain(*paths.values()))},
+        identity={path.name: digest_of(path) for path in (folder / VOCABULARY, *itertools.chain(*paths.values()))},
         read=lambda counts, say, scratch: _read(paths, counts),
         pieces=Pieces(pieces, data.tgt_lang),
     )
@@ -52,13 +51,13 @@ def source(data: SegmentedData) -> Source:
 
 def vocabulary(path: Path) -> list[str]:
     """Read the pieces of a vocabulary: the first word of each line, for some have counts beside it."""
-    lines = path.read_text("utf-8").split("\n")
-    return [line.split(" ")[0] for line in lines if line]
+    return [line.split(" ")[0] for line in text_lines("vocabulary", path, Counts()) if line]
 
 
-def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def vocab_size(folder: str | None) -> int:
+    """Count the ids of the authors' vocabulary; 37,000 (section 5.1: about) until `source` finds it missing."""
+    path = Path(folder or "").expanduser() / VOCABULARY
+    return len(vocabulary(path)) + CONTROLS if folder is not None and path.is_file() else 37_000
 
 
 def _read(paths: dict[str, list[Path]], counts: Counts) -> Pairs:

@@ -1,5 +1,6 @@
-"""What every corpus source offers, and what the sources share: where data lives, waiting for a lock, reading lines."""
+"""What every corpus source offers, and what the sources share: where data lives, waiting for a lock, digests, lines."""
 
+import hashlib
 import os
 import time
 from collections import Counter
@@ -74,6 +75,12 @@ def waiting_lock(path: Path, what: str, say: Callable[[str], None]) -> Iterator[
                 waiting = True
                 time.sleep(POLL_S)
         yield
+
+
+def digest_of(path: Path, algorithm: str = "sha256") -> str:
+    """Hash a file of any size."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
 
 
 def read_lines(path: Path) -> Iterator[str]:
