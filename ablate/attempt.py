@@ -31,7 +31,9 @@ def lead(run: RunDir, cfg: Config, stop: StopFlag, group: Group) -> None:
     config.refuse_change(str(run.config), science, config.science(cfg, identity["digests"]))
     attempts = read_json(run.provenance) or []
     code = attempts[-1]["code"] if attempts else identity["code"]  # a resumed run shall not change it either
-    attempts.append(record.attempt(code, describe_device(cfg.device), cfg.cluster.threads, group.count))
+    attempts.append(
+        record.attempt(code, identity["command"], describe_device(cfg.device), cfg.cluster.threads, group.count)
+    )
     write_json(run.provenance, attempts)
     if attempts[-1]["code_changed"]:
         say(f"the code is not the one this run was planned with ({code} then, {attempts[-1]['code']} now)")

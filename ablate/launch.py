@@ -52,6 +52,7 @@ def freeze(planned: PlannedRun) -> None:
             "corpus": str(planned.corpus.folder),
             "changes": planned.changes,
             "sweeps": planned.sweeps,
+            "command": planned.command,
             "code": record.code_digest(),
             "science": planned.science,
         },

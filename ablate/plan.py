@@ -4,10 +4,12 @@ A row's run is found by its fingerprint, whichever row's folder it lies in, so t
 other settings never passes for the row.
 """
 
+import argparse
 import dataclasses
 import os
 import platform
 import re
+import shlex
 import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -42,6 +44,7 @@ class PlannedRun:
     memory_mb: float | None  # the most memory its training holds, as estimated; None where that is not known
     rows: list[str] = field(default_factory=list)  # more than one where rows are equal
     sweeps: list[str] = field(default_factory=list)  # those asked for that have one of these rows
+    command: str = ""  # what does it again, and its row's seeds below its own
 
     @property
     def params_actual(self) -> int:
@@ -126,8 +129,8 @@ def plan_from(overrides: list[str], prepare: bool, say: Callable[[str], None] = 
     device = asked.device if isinstance(asked.cluster, SlurmCluster) else resolve_device(asked.device)
     composed = compose_rows(rows, settings)
     own_base = bool(asked.sweep) and dataclasses.replace(asked, sweep={}) != composed["base"]
+    sweeps = [text for text in overrides if text.startswith("+sweep=")]
     if own_base:  # a sweep's file says more than its rows: they stand on that
-        sweeps = [text for text in overrides if text.startswith("+sweep=")]
         composed = compose_rows(rows, [*sweeps, *settings])
     configs = {row: resolved(cfg, device) for row, cfg in composed.items()}
     plain_settings = [text for text in settings if re.split(r"[=.]", text.lstrip("+~"))[0] in NOT_SETTINGS]
@@ -147,7 +150,18 @@ def plan_from(overrides: list[str], prepare: bool, say: Callable[[str], None] = 
     plan = make_plan(configs, plain, corpus, asked.seeds, "; ".join(sweep.title for sweep in asked.sweep.values()))
     for planned in plan.runs:
         planned.sweeps = [name for name, sweep in asked.sweep.items() if {"base", *sweep.rows} & set(planned.rows)]
+        planned.command = command([*(sweeps if own_base else [f"+row={planned.rows[0]}"]), *settings], planned.cfg.seed)
     return plan
+
+
+def command(overrides: list[str], seed: int) -> str:
+    """Write what does a run again, wherever it is done: its row, the user's settings, and its seed as the last."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config-dir", "-cd")
+    folder = parser.parse_known_args()[0].config_dir  # Hydra's option: rows of the user's own
+    kept = [text for text in overrides if not text.startswith(("seeds=", "plan_only=", "runs_dir="))]
+    named = ["--config-dir", folder] if folder else []
+    return shlex.join(["python", "-m", "ablate.run", *named, *kept, f"seeds={seed}"])
 
 
 def check_corpus(row: str, cfg: Config, corpus: corpora.Corpus) -> None:

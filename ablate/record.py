@@ -17,7 +17,7 @@ was killed and resumed writes the same (`comparable`).
     checkpoint    rule ("last" or "mean of the last k"), steps
     timing        train_s, flops_per_s (counted as the plan does), steps_per_s, tgt_tokens_per_s,
                   src_tgt_tokens_per_s, evaluate_s, peak_memory_mb
-    provenance    started with, one entry per attempt: time, command, host, versions, commit, code digest
+    provenance    one entry per attempt: time, command that does the run again, host, versions, commit, code digest
 """
 
 import hashlib
@@ -149,11 +149,12 @@ def code_digest() -> str:
     return digest.hexdigest()[:12]
 
 
-def attempt(planned_code: str | None, device: str, threads: int, ranks: int = 1) -> dict[str, Any]:
+def attempt(planned_code: str | None, command: str, device: str, threads: int, ranks: int = 1) -> dict[str, Any]:
     """Describe this attempt at a run: when, where, by what.
 
     Args:
         planned_code: the code digest when the run was planned; a difference is flagged as `code_changed`.
+        command: what does the run again.
         device: the resolved device, in words.
         threads: CPU threads of each process.
         ranks: processes.
@@ -161,7 +162,7 @@ def attempt(planned_code: str | None, device: str, threads: int, ranks: int = 1)
     code = code_digest()
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "command": sys.argv,
+        "command": command,
         "host": platform.node(),
         "machine": f"{platform.machine()}, {platform.system()} {platform.release()}",
         "device": device,

@@ -71,7 +71,7 @@ def main() -> int:
         from ablate import worker
 
         worker.load_libraries()
-    from ablate import checkpoint, config, evaluate, record, rundir, track, train
+    from ablate import checkpoint, config, evaluate, mirror, record, rundir, track, train
     from ablate.data import corpus, packed, subword
     from ablate.model import transformer
 
@@ -88,9 +88,9 @@ def main() -> int:
     watch.watch(evaluate, "perplexity", "dev perplexity")
     watch.watch(evaluate, "translate_all", "translate the dev set")
     watch.watch(evaluate, "score", "score the translations")
-    watch.watch(track, "start_wandb", "W&B: import, start, finish")
+    watch.watch(mirror, "start", "W&B: import, start, finish")
     watch.watch(track.Tracker, "finish", "W&B: import, start, finish")
-    watch.watch(track.Tracker, "log summary", "log metrics, here and to W&B")
+    watch.watch(track.Tracker, "log result", "log metrics, here and to W&B")
     watch.watch(rundir.RunDir, "beat", "heartbeat")
     code = worker.main(sys.argv[1:])
     watch.charge()

@@ -13,7 +13,7 @@ BLEU_SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 
 @functools.cache
 def attempt() -> dict[str, Any]:
-    return record.attempt(record.code_digest(), "cpu: x86_64", 1)
+    return record.attempt(record.code_digest(), "python -m ablate.run", "cpu: x86_64", 1)
 
 
 def finish(planned: PlannedRun, ppl: float, bleu: float, **changes: Any) -> record.Record:

@@ -424,3 +424,17 @@ def test_a_command_leaves_the_environment_as_it_was(monkeypatch, capsys):
     monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
     assert command(monkeypatch, capsys, "preset=smoke", "plan_only=true")[0] == 0
     assert "HYDRA_FULL_ERROR" not in os.environ
+
+
+def test_a_run_knows_the_command_that_does_it_again(monkeypatch):
+    def commands(*overrides):
+        return [run.command for run in planned(*overrides, prepare=False).runs]
+
+    asked = ["+sweep=row_A", "seeds=2", "runs_dir=elsewhere", "plan_only=true", "model.dropout=0.3"]
+    assert commands(*asked)[:3] == [
+        "python -m ablate.run +row=base preset=smoke model.dropout=0.3 seeds=1",
+        "python -m ablate.run +row=base preset=smoke model.dropout=0.3 seeds=2",
+        "python -m ablate.run +row=A_h1 preset=smoke model.dropout=0.3 seeds=1",
+    ]
+    monkeypatch.setattr(sys, "argv", ["ablate.run", "--config-dir", "my rows"])
+    assert commands() == ["python -m ablate.run --config-dir 'my rows' +row=base preset=smoke seeds=1"]

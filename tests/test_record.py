@@ -1,5 +1,4 @@
 import hashlib
-import sys
 
 import pytest
 
@@ -58,10 +57,11 @@ def test_the_code_digest_is_of_every_python_file_and_its_name(tmp_path, monkeypa
 
 def test_an_attempt_flags_code_that_changed_since_the_run_was_planned():  # P8
     same, other, unplanned = (
-        record.attempt(code, "cpu: x86_64", threads=2) for code in (record.code_digest(), "0" * 12, None)
+        record.attempt(code, "python -m ablate.run +row=base", "cpu: x86_64", threads=2)
+        for code in (record.code_digest(), "0" * 12, None)
     )
     assert (same["code_changed"], other["code_changed"], unplanned["code_changed"]) == (False, True, False)
-    assert (same["device"], same["threads"], same["command"]) == ("cpu: x86_64", 2, sys.argv)
+    assert (same["device"], same["threads"], same["command"]) == ("cpu: x86_64", 2, "python -m ablate.run +row=base")
     assert {"torch", "sentencepiece", "sacrebleu", "hydra-core"} <= set(same["versions"])
 
 
