@@ -1,15 +1,17 @@
 """Preparing a corpus of WMT14's size: `python benchmarks/prepare_scale.py [--pairs 4500000] [--processes 1 2]`.
 
 The text is made up: 200,000 words of syllables a side, as frequent as Zipf's law says, sentences of about 23 of them.
-It is prepared with the paper's 37,000 subwords, once for each number of processes. Told are the seconds of each,
-sentences a second (both sides count), the most memory that all its processes held together (proportional set size,
-sampled four times a second; Linux only), whether the bytes are the same, and SentencePiece's own `encode` on blocks of
-the same text, one thread.
+`ablate.prepare` makes a corpus of it with the paper's 37,000 subwords, once for each number of processes. Told are the
+seconds of each step, sentences a second (both sides count) over all of them, seconds of processor time, the most memory
+that all its processes held together (proportional set size, four times a second; Linux only), and whether the bytes are
+the same. Beside it, SentencePiece's own `encode` on blocks of the same text: sentences per second of processor time.
 """
 
 import argparse
 import hashlib
 import json
+import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -21,6 +23,7 @@ import numpy as np
 import psutil
 import sentencepiece
 from common import machine, versions
+from prepare_speed import STEPS
 
 from ablate.record import git
 
@@ -32,6 +35,7 @@ SYLLABLES = [
     for end in ("", "n", "r", "l", "s", "ng")
 ]
 WORDS, AT_ONCE, ENCODED = 200_000, 20_000, 100_000  # words a side; sentences made at once; those encoded by the library
+VOCAB_SIZE = 37_000
 
 
 def write_side(path: Path, pairs: int, seed: int) -> None:
@@ -52,22 +56,38 @@ def write_side(path: Path, pairs: int, seed: int) -> None:
 
 def prepare(text: Path, data: Path, processes: int) -> dict[str, float | str]:
     """Run the command in processes of its own, and watch them."""
-    command = [sys.executable, "-m", "ablate.prepare", "data=files", "data.vocab_size=37000"]
+    command = [sys.executable, "-m", "ablate.prepare", "data=files", f"data.vocab_size={VOCAB_SIZE}"]
     command += [f"data.{split}_{side}={text}/{split}.{side}" for split in ("train", "dev") for side in ("src", "tgt")]
-    begun, most = time.perf_counter(), 0
-    env = {**psutil.Process().environ(), "ABLATE_DATA": str(data)}
-    with subprocess.Popen([*command, "--processes", str(processes)], env=env, stdout=subprocess.DEVNULL) as process:
+    command += ["--processes", str(processes)]
+    seconds, most, said = dict.fromkeys(STEPS.values(), 0.0), 0, data.with_suffix(".log")
+    begun = last = time.perf_counter()
+    cpu_s = children_s()
+    with (
+        open(said, "w") as log,
+        subprocess.Popen(command, env=os.environ | {"ABLATE_DATA": str(data)}, stdout=log, stderr=log) as process,
+    ):
         while process.poll() is None:
             most = max(most, memory(process.pid))
             time.sleep(0.25)
+            now = time.perf_counter()
+            words = [line.split()[0] for line in said.read_text().splitlines() if line]
+            seconds[STEPS[next((word for word in reversed(words) if word in STEPS), "preparing")]] += now - last
+            last = now
     if process.returncode:
-        raise SystemExit(f"the preparation ended with {process.returncode}")
+        raise SystemExit(f"the preparation ended with {process.returncode}:\n{said.read_text()}")
     (folder,) = (path for path in (data / "corpora").iterdir() if not path.name.startswith("."))
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
         with open(path, "rb") as file:
             digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
-    return {"wall_s": time.perf_counter() - begun, "peak_mb": most / 2**20, "sha256": digest.hexdigest()}
+    made = {"wall_s": last - begun, "cpu_s": children_s() - cpu_s, "peak_mb": most / 1e6, "sha256": digest.hexdigest()}
+    return {**seconds, **made, "load_1_min": round(os.getloadavg()[0], 2)}
+
+
+def children_s() -> float:
+    """Count the processor seconds of all processes that this one started, and they, and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def memory(pid: int) -> int:
@@ -91,6 +111,17 @@ def library_rate(text: Path, data: Path) -> float:
     return len(block) / (time.process_time() - start)
 
 
+def markdown(results: dict[int, dict[str, float | str]]) -> str:
+    """Write the table."""
+    steps = list(STEPS.values())
+    head = ["processes", *(f"{step}: s" for step in steps), "all: s", "CPU s", "sentences per s", "peak MB"]
+    lines = [f"| {' | '.join(head)} |", f"|{'--:|' * len(head)}"]
+    for processes, one in results.items():
+        cells = [f"{one[key]:,.0f}" for key in (*steps, "wall_s", "cpu_s", "per_s", "peak_mb")]
+        lines.append(f"| {' | '.join([str(processes), *cells])} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Write the text, prepare it, and say how long it took."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -109,14 +140,10 @@ def main() -> None:
             data = text / f"data{processes}"
             results[processes] = one = prepare(text, data, processes)
             one["per_s"] = 2 * given.pairs / float(one["wall_s"])
-            print(
-                f"{processes} processes: {one['wall_s']:.0f} s, {one['per_s']:,.0f} sentences/s, "
-                f"{one['peak_mb']:,.0f} MB"
-            )
         same = len({one["sha256"] for one in results.values()}) == 1
         told |= {"pairs": given.pairs, "results": results, "same_bytes": same}
         told["library_per_cpu_s"] = rate = library_rate(text, data)
-    print(f"the same bytes: {same}; SentencePiece's encode alone: {rate:,.0f} sentences per CPU second")
+    print(f"{markdown(results)}\n\nThe same bytes: {same}. SentencePiece's encode alone: {rate:,.0f} per CPU second.")
     (HERE / "results" / "prepare_scale.json").write_text(json.dumps(told, indent=1) + "\n")
 
 

@@ -14,6 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 import common
 import decode_speed
+import prepare_scale
 import prepare_speed
 import scaling_page
 import scaling_point
@@ -207,3 +208,19 @@ def test_preparing_is_measured_by_step(name, tmp_path, monkeypatch):
     assert all(found[step] > 0 for step in (steps if name == "ours" else steps[1:]))
     assert found["per_cpu_s"] == pytest.approx(120 / sum(found[step] for step in steps))
     assert f"| {name} |" in prepare_speed.markdown({name: found})
+
+
+def test_a_corpus_is_prepared_by_one_process_and_by_two_to_the_same_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(prepare_scale, "VOCAB_SIZE", 400)
+    monkeypatch.setattr(prepare_scale, "WORDS", 300)
+    for seed, name in enumerate(("train.src", "train.tgt", "dev.src", "dev.tgt")):
+        prepare_scale.write_side(tmp_path / name, 300, seed)
+    results = {number: prepare_scale.prepare(tmp_path, tmp_path / f"data{number}", number) for number in (1, 2)}
+    assert results[1]["sha256"] == results[2]["sha256"]
+    for found in results.values():
+        assert found["wall_s"] == pytest.approx(sum(found[step] for step in prepare_speed.STEPS.values()), abs=0.1)
+        assert 0 < found["cpu_s"] < 600
+        assert 20 < found["peak_mb"] < 2000
+        found["per_s"] = 1.0
+    assert prepare_scale.library_rate(tmp_path, tmp_path / "data1") > 0
+    assert len(prepare_scale.markdown(results).splitlines()) == 4
