@@ -344,7 +344,7 @@ RANGES = {  # field: (lowest, highest, highest allowed?)
     "decode.max_extra": (0, math.inf, False),
     "decode.batch_sentences": (1, math.inf, False),
     "decode.average_checkpoints": (1, math.inf, False),
-    "data.vocab_size": (1, math.inf, False),
+    "data.vocab_size": (1, 1 << 31, False),  # SentencePiece counts in 32 bits
     "data.max_subwords": (1, math.inf, False),
     "seeds": (1, math.inf, False),
     "cluster.workers": (0, math.inf, False),

@@ -8,6 +8,7 @@ from pathlib import Path
 from ablate.bleu import ScoreError, score
 from ablate.data import corpus as corpora
 from ablate.data.source import read_lines
+from ablate.named import runs_folder, select
 from ablate.rundir import RunDir, read_json
 
 
@@ -61,14 +62,15 @@ def comet_score(sources: list[str], hypotheses: list[str], references: list[str]
 def main(argv: list[str] | None = None) -> int:
     """Print the scores of each run; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m ablate.score", description="Score runs' translations again.")
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder: runs/PRESET/ROW/FINGERPRINT/seedK")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder or its name, as A_h4/2")
     parser.add_argument("--split", default="dev", choices=("dev", "test"), help="(default: %(default)s)")
     parser.add_argument("--comet", metavar="MODEL", help="a COMET model, too; needs unbabel-comet")
     arguments = parser.parse_args(argv)
     try:
         for run in arguments.runs:
-            print(run)
-            found = scores_of(RunDir(Path(run)), arguments.split, arguments.comet)
+            chosen = select(Path(runs_folder()), run)
+            print(chosen.path)
+            found = scores_of(chosen, arguments.split, arguments.comet)
             for name in ("bleu", "bleu_tok", "chrf", "comet"):
                 if name in found:
                     print(f"  {name:<8} {found[name]:7.3f}  {found[f'{name}_signature']}")

@@ -3,7 +3,7 @@
 The text is made up: 200,000 words of syllables a side, as frequent as Zipf's law says, sentences of about 23 of them.
 `ablate.prepare` makes a corpus of it with the paper's 37,000 subwords, once for each number of processes. Told are the
 seconds of each step, sentences a second (both sides count) over all of them, seconds of processor time, the most memory
-that all its processes held together (proportional set size, four times a second; Linux only), and whether the bytes are
+that all its processes held together (proportional set size, once a second; Linux only), and whether the bytes are
 the same. Beside it, SentencePiece's own `encode` on blocks of the same text: sentences per second of processor time.
 """
 
@@ -35,7 +35,7 @@ SYLLABLES = [
     for end in ("", "n", "r", "l", "s", "ng")
 ]
 WORDS, AT_ONCE, ENCODED = 200_000, 20_000, 100_000  # words a side; sentences made at once; those encoded by the library
-VOCAB_SIZE = 37_000
+VOCAB_SIZE, SAMPLE_S = 37_000, 1.0
 
 
 def write_side(path: Path, pairs: int, seed: int) -> None:
@@ -68,7 +68,7 @@ def prepare(text: Path, data: Path, processes: int) -> dict[str, float | str]:
     ):
         while process.poll() is None:
             most = max(most, memory(process.pid))
-            time.sleep(0.25)
+            time.sleep(SAMPLE_S)
             now = time.perf_counter()
             words = [line.split()[0] for line in said.read_text().splitlines() if line]
             seconds[STEPS[next((word for word in reversed(words) if word in STEPS), "preparing")]] += now - last
@@ -114,10 +114,11 @@ def library_rate(text: Path, data: Path) -> float:
 def markdown(results: dict[int, dict[str, float | str]]) -> str:
     """Write the table."""
     steps = list(STEPS.values())
-    head = ["processes", *(f"{step}: s" for step in steps), "all: s", "CPU s", "sentences per s", "peak MB"]
+    head = ["processes", *(f"{step}: s" for step in steps), "all: s", "CPU s"]
+    head += ["sentences per CPU s", "per s", "peak MB"]
     lines = [f"| {' | '.join(head)} |", f"|{'--:|' * len(head)}"]
     for processes, one in results.items():
-        cells = [f"{one[key]:,.0f}" for key in (*steps, "wall_s", "cpu_s", "per_s", "peak_mb")]
+        cells = [f"{one[key]:,.0f}" for key in (*steps, "wall_s", "cpu_s", "per_cpu_s", "per_s", "peak_mb")]
         lines.append(f"| {' | '.join([str(processes), *cells])} |")
     return "\n".join(lines)
 
@@ -140,6 +141,7 @@ def main() -> None:
             data = text / f"data{processes}"
             results[processes] = one = prepare(text, data, processes)
             one["per_s"] = 2 * given.pairs / float(one["wall_s"])
+            one["per_cpu_s"] = 2 * given.pairs / float(one["cpu_s"])
         same = len({one["sha256"] for one in results.values()}) == 1
         told |= {"pairs": given.pairs, "results": results, "same_bytes": same}
         told["library_per_cpu_s"] = rate = library_rate(text, data)

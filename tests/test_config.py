@@ -73,6 +73,7 @@ SCIENCE_FIELDS = list(flatten({section: dataclasses.asdict(SMOKE)[section] for s
         ("optim.accumulate", 0),
         ("decode.beam_size", 0),
         ("data.vocab_size", 0),
+        ("data.vocab_size", 1 << 31),
         ("seeds", 0),
         ("cluster.threads", 0),
         ("cluster.workers", -1),

@@ -87,6 +87,12 @@ def test_a_corpus_under_the_wrong_names_is_an_error(tmp_path):
     assert finding.said.endswith("named en → de")
 
 
+def test_of_a_text_without_common_words_no_language_is_told(tmp_path):
+    strange = [("abcdefgh", "ijklmnop")] * 9
+    finding = found(made(tmp_path, shuffled(), strange))["language names"]
+    assert (finding.level, finding.said) == ("ok", "src cannot be told, tgt cannot be told; named en → de")
+
+
 @pytest.mark.parametrize("lag", [1, -1, 2])
 def test_a_side_that_slipped_by_a_line_is_found_where_it_did(tmp_path, lag):  # T3
     src, tgt = (list(side) for side in zip(*shuffled(), strict=True))

@@ -1,5 +1,6 @@
 import importlib.metadata
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -34,10 +35,16 @@ def test_translations_are_scored_again_in_every_way(run, capsys):
     assert "compounds:split" in lines[2]
 
 
+def test_a_run_is_named_as_elsewhere(run, capsys):
+    assert score.main(["base/1"]) == 0
+    assert Path(capsys.readouterr().out.splitlines()[0]).absolute() == run.path
+
+
 def test_a_run_without_translations_is_refused(run, capsys):
     assert score.main([str(run.path), "--split", "test"]) == 2
     assert "has no translations of test" in capsys.readouterr().err
     assert score.main(["nosuch"]) == 2
+    assert "RUN='nosuch': no runs are called so" in capsys.readouterr().err
 
 
 def test_without_comet_it_says_how_to_get_it(run, monkeypatch, capsys):

@@ -91,6 +91,15 @@ def test_every_reason_for_dropping_is_counted_by_part_and_nothing_shifts(tmp_pat
     }
 
 
+def test_short_sides_are_dropped_and_counted_where_it_is_asked(tmp_path, monkeypatch):
+    files = wmt14.files(commoncrawl=(b"a b\na\na b c\n", b"x y\nx y\nx\n"))
+    trust(monkeypatch, files)
+    with serving(**files) as server:
+        found, counts = read(config(mirror=server.url, min_words=2), tmp_path)
+    assert found["train"][300] == ("a b", "x y")
+    assert counts.dropped["commoncrawl: a side under 2 words"] == 2
+
+
 def test_sides_of_unequal_length_are_refused_with_both_counts(tmp_path, monkeypatch):  # T4
     files = wmt14.files(europarl=(b"a\nb\nc\n", b"x\n"))
     trust(monkeypatch, files)

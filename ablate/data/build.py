@@ -7,7 +7,6 @@ so that the bytes do not depend on how many there are.
 import hashlib
 import itertools
 import os
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,16 +17,15 @@ from ablate.data import packed
 from ablate.data.packed import Side, Writer, dtype_of
 from ablate.data.pieces import Pieces
 from ablate.data.pool import in_order
-from ablate.data.source import SIDES, SPLITS, CorpusError, Counts, Pairs, Say, Source, digest_of
+from ablate.data.source import SIDES, SPLITS, CorpusError, Counts, Pairs, Progress, Say, Source, digest_of
 from ablate.data.subword import Subwords
 from ablate.rundir import read_json, write_json
 
 BLOCK = 10_000  # pairs encoded at once
 LEARN_PAIRS = 1_000_000  # of training, evenly spaced, that subwords are learned from; all if there are no more
-TELL_S = 10  # seconds between two lines of progress, and between two points from which packing can go on
 TEXT, MODEL, PIECES = "text.json", "subwords.model", "pieces.txt"
 # What is there only until the corpus is; train's text is what its ids decode to.
-PARTS = (TEXT, "train.*.txt", "raw", *packed.PARTS)
+PARTS = (TEXT, "train.*.txt", "raw", ".*.tmp", *packed.PARTS)
 
 
 def build(source: Source, folder: Path, vocab_size: int, max_subwords: int, say: Say, processes: int) -> dict[str, Any]:
@@ -117,6 +115,7 @@ def _write_text(pairs: Pairs, folder: Path, say: Say) -> dict[str, Any]:
         split, the byte at which each block of `BLOCK` pairs begins, in its source and in its target, and the ends.
     """
     splits: dict[str, _Text] = {}
+    say("reading")
     progress = Progress("reading", None, say)
     with ExitStack() as stack:
         for split, src, tgt in pairs:
@@ -188,13 +187,15 @@ def _pack(
         done, dropped = writer.marked.get("blocks", 0), writer.marked.get("dropped", 0)
         stretches = itertools.islice(itertools.pairwise(bounds), done, None)
         tasks = (Block(paths, (begin[0], begin[1]), (end[0], end[1]), limit) for begin, end in stretches)
-        progress = Progress(f"packing {split}", total, say, min(done * BLOCK, total))
+        begun = min(done * BLOCK, total)
+        say(f"packing {split}" + (f", from pair {begun:,} on" if begun else ""))
+        progress = Progress(f"packing {split}", total, say, begun)
         processes = max(1, min(processes, blocks - done))
         results = in_order(encode_block, tasks, processes, open_here, folder, writer.dtype)
         for number, (src, tgt, too_long) in enumerate(results, start=done + 1):
             writer.add(src, tgt)
             dropped += too_long
-            if progress.add(len(src.lengths) + too_long) or number == blocks:
+            if progress.add(len(src.lengths) + too_long) or number == blocks:  # now and then, and at the end
                 writer.mark(blocks=number, dropped=dropped)
         kept, tokens = writer.close()
     if not kept:
@@ -228,27 +229,3 @@ def encode_block(block: Block) -> tuple[Side, Side, int]:
         if len(kept) < read:
             src, tgt = [src[i] for i in kept], [tgt[i] for i in kept]
     return Side.of(src, _dtype), Side.of(tgt, _dtype), read - len(src)
-
-
-class Progress:
-    """Counts pairs, and says so every `TELL_S` seconds."""
-
-    def __init__(self, what: str, total: int | None, say: Say, done: int = 0):
-        self.what, self.total, self.say, self.first, self.done = what, total, say, done, done
-        self.start_s = self.last_s = time.monotonic()
-        say(what + (f", from pair {done:,} on" if done else ""))
-
-    def add(self, pairs: int) -> bool:
-        """Count pairs; True, every `TELL_S` seconds, after saying so."""
-        self.done += pairs
-        if self.done % 1000 and pairs == 1:  # a look at the clock costs more than counting
-            return False
-        now_s = time.monotonic()
-        if now_s - self.last_s < TELL_S:
-            return False
-        self.last_s = now_s
-        rate = (self.done - self.first) / (now_s - self.start_s)
-        of = "" if self.total is None else f" of {self.total:,}"
-        left = "" if self.total is None else f", {max(0, self.total - self.done) / rate:.0f} s left"
-        self.say(f"{self.what}: {self.done:,}{of} pairs, {rate:,.0f}/s{left}")
-        return True

@@ -5,7 +5,7 @@ import http.client
 import shutil
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +16,10 @@ from urllib.request import Request, urlopen
 from ablate import __version__
 from ablate.config import ConfigError, DownloadedData
 from ablate.data.archive import DamagedArchive, read_through
-from ablate.data.source import Unfinished, data_root, digest_of, waiting_lock
+from ablate.data.source import Progress, Say, Unfinished, data_root, digest_of, waiting_lock
 from ablate.rundir import read_json, write_json
 
-CHUNK = 1 << 20  # bytes read at once
-TELL_S = 10  # seconds between two lines of progress
+CHUNK, MB = 1 << 20, 1_000_000  # bytes read at once, and told as one
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0  # before the first retry, doubled for each after it; and never more
 FULL = (errno.ENOSPC, errno.EDQUOT)
 OTHERWISE = "give data.mirror=URL, or data.folder=FOLDER with the file in it"
@@ -49,7 +48,7 @@ class Interrupted(Exception):
         self.pause_s = pause_s  # what the server asks for
 
 
-def fetch(remote: Remote, data: DownloadedData, say: Callable[[str], None]) -> Path:
+def fetch(remote: Remote, data: DownloadedData, say: Say) -> Path:
     """Give the path of a file, downloading it first if it is not there: once, whoever else asks at the same time.
 
     What has come of an interrupted download is kept, and continued from there if the server can. A file is used only
@@ -125,7 +124,7 @@ def _digests(lock_file: Path) -> dict[str, str]:
     return found or {}
 
 
-def _download(remote: Remote, part: Path, data: DownloadedData, say: Callable[[str], None]) -> None:
+def _download(remote: Remote, part: Path, data: DownloadedData, say: Say) -> None:
     """Download a file into `part`, trying again after failures that may pass, as long as something comes."""
     if data.mirror is not None and not data.mirror.startswith(("http://", "https://")):
         raise ConfigError("data.mirror", data.mirror, "must begin with http:// or https://")
@@ -148,7 +147,7 @@ def _download(remote: Remote, part: Path, data: DownloadedData, say: Callable[[s
             time.sleep(pause_s)
 
 
-def _receive(url: str, part: Path, timeout_s: float, say: Callable[[str], None]) -> None:
+def _receive(url: str, part: Path, timeout_s: float, say: Say) -> None:
     """Ask a server once for what is missing of a file, and append what comes.
 
     Raises:
@@ -178,13 +177,16 @@ def _receive(url: str, part: Path, timeout_s: float, say: Callable[[str], None])
         if not continued:
             part.write_bytes(b"")  # first, so that no old bytes are taken for the new file's
             write_json(state, {"validator": _validator(answer), "total": total})
-        progress = Progress(part.name[1:-5], have, total, say)
+        name = part.name[1:-5]
+        size = "" if total is None else f", {total / MB:,.1f} MB"
+        say(f"downloading {name}{size}" + (f", from {have / MB:,.1f} MB on" if have else ""))
+        progress = Progress(name, total, say, have, "MB", MB)
         with open(part, "ab") as file:
             while chunk := answer.read1(CHUNK):
                 file.write(chunk)
                 progress.add(len(chunk))
-        if total is not None and progress.have < total:
-            raise Interrupted(f"the connection ended after {progress.have:,} of {total:,} bytes")
+        if total is not None and progress.done < total:
+            raise Interrupted(f"the connection ended after {progress.done:,} of {total:,} bytes")
 
 
 @contextmanager
@@ -209,32 +211,6 @@ def _explained(url: str, part: Path) -> Iterator[None]:
         ):  # the address, or who is there
             raise Unfinished(f"{url}: {reason}; {OTHERWISE}") from err
         raise Interrupted(f"{type(reason).__name__}: {reason}" if str(reason) else type(reason).__name__) from err
-
-
-class Progress:
-    """Counts what comes of a file, and says so now and then."""
-
-    def __init__(self, name: str, have: int, total: int | None, say: Callable[[str], None]):
-        self.name, self.have, self.total, self.say = name, have, total, say
-        self.first, self.start_s = have, time.monotonic()
-        self.last_s = self.start_s
-        size = "" if total is None else f", {total / 1e6:,.1f} MB"
-        say(f"downloading {name}{size}" + (f", from {have / 1e6:,.1f} MB on" if have else ""))
-
-    def add(self, size: int) -> None:
-        """Count bytes."""
-        self.have += size
-        now_s = time.monotonic()
-        if now_s - self.last_s < TELL_S:
-            return
-        self.last_s = now_s
-        rate = (self.have - self.first) / (now_s - self.start_s)
-        left = (
-            ""
-            if self.total is None
-            else f" of {self.total / 1e6:,.1f} MB, {(self.total - self.have) / rate:.0f} s left"
-        )
-        self.say(f"{self.name}: {self.have / 1e6:,.1f}{left}, {rate / 1e6:.2f} MB/s")
 
 
 def _validator(answer: http.client.HTTPResponse) -> str | None:

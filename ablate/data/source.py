@@ -1,4 +1,4 @@
-"""What every corpus source offers, and what the sources share: where data lives, waiting for a lock, digests, lines."""
+"""What every corpus source offers, and what they share: where data lives, waiting for a lock, progress, lines."""
 
 import hashlib
 import os
@@ -20,6 +20,7 @@ from ablate.rundir import Held, lock
 SPLITS = ("train", "dev", "test")
 SIDES = ("src", "tgt")
 POLL_S = 0.5  # seconds between two looks at a lock that another process holds
+TELL_S = 10  # seconds between two lines of progress
 
 
 class CorpusError(ValueError):
@@ -75,6 +76,51 @@ def waiting_lock(path: Path, what: str, say: Callable[[str], None]) -> Iterator[
                 waiting = True
                 time.sleep(POLL_S)
         yield
+
+
+class Progress:
+    """Counts what is done, and says so every `TELL_S` seconds, with speed and time left.
+
+    Args:
+        what: is done.
+        total: how much there is; None: nobody knows.
+        say: takes each line.
+        done: how much was done before.
+        unit: of what is counted, as people read it.
+        per: how much makes a unit.
+    """
+
+    def __init__(self, what: str, total: int | None, say: Say, done: int = 0, unit: str = "pairs", per: int = 1):
+        self.what, self.total, self.say, self.first, self.done, self.unit, self.per = (
+            what,
+            total,
+            say,
+            done,
+            done,
+            unit,
+            per,
+        )
+        self.start_s = self.last_s = time.monotonic()
+
+    def add(self, number: int) -> bool:
+        """Count; True, every `TELL_S` seconds, after saying so."""
+        self.done += number
+        if number == 1 and self.done % 1000:  # a look at the clock costs more than counting
+            return False
+        now_s = time.monotonic()
+        if now_s - self.last_s < TELL_S:
+            return False
+        self.last_s = now_s
+        rate = (self.done - self.first) / (now_s - self.start_s)
+        of, left = "", ""
+        if self.total is not None:
+            of, left = f" of {self.units(self.total)}", f", {max(0, self.total - self.done) / rate:.0f} s left"
+        self.say(f"{self.what}: {self.units(self.done)}{of} {self.unit}, {self.units(rate)}/s{left}")
+        return True
+
+    def units(self, number: int | float) -> str:
+        """Write a number of what is counted in its unit."""
+        return f"{number / self.per:,.{0 if self.per == 1 else 2}f}"
 
 
 def digest_of(path: Path, algorithm: str = "sha256") -> str:
