@@ -31,8 +31,8 @@ def made(folder, train: list[tuple[str, str]], dev: list[tuple[str, str]] | None
             fields[f"{split}_{side}"] = str(folder / f"{split}.{side}")
             (folder / f"{split}.{side}").write_text("".join(f"{text}\n" for text in texts))
     rest = dict.fromkeys(("test_src", "test_tgt", "train_tsv", "dev_tsv", "test_tsv"))
-    languages = {"src_lang": "en", "tgt_lang": "de"} | changes
-    data = FilesData("files", vocab_size=512, max_subwords=256, **languages, **fields, **rest)
+    settings = {"src_lang": "en", "tgt_lang": "de", "vocab_size": 512} | changes
+    data = FilesData("files", max_subwords=256, **settings, **fields, **rest)
     return corpus.prepare(data, lambda line: None)
 
 
@@ -100,6 +100,20 @@ def test_a_side_that_slipped_by_a_line_is_found_where_it_did(tmp_path, lag):  # 
     finding = found(made(tmp_path, list(zip(src, tgt, strict=True))))["alignment"]
     assert finding.level == "error"
     assert finding.said == "2 of 10 stretches of 100 pairs fit better a line or two off: 400-499, 500-599"
+
+
+def test_sides_in_different_orders_are_an_error(tmp_path):
+    src, tgt = (list(side) for side in zip(*shuffled(), strict=True))
+    random.Random(3).shuffle(tgt)
+    finding = found(made(tmp_path, list(zip(src, tgt, strict=True))))["order"]
+    assert finding.level == "error"
+    assert "are both sides in one order?" in finding.said
+
+
+def test_a_corpus_of_one_pair_is_examined_without_a_complaint_about_its_lengths(tmp_path):
+    findings = found(made(tmp_path, PAIRS[:1], PAIRS[1:2], vocab_size=320))
+    assert {finding.level for finding in findings.values()} == {"ok"}, findings
+    assert "order" not in findings
 
 
 def test_pairs_of_unequal_length_are_counted(tmp_path):

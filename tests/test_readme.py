@@ -25,7 +25,7 @@ def blocks(text: str) -> list[str]:
 
 def test_from_an_idea_to_its_row_in_the_table_in_ten_lines(workplace):
     """Run README's lines by a shell, each command with settings that make it a matter of seconds."""
-    ten, table, difference = blocks(section("A row of your own"))
+    ten, table, difference, _ = blocks(section("A row of your own"))
     assert len(ten.splitlines()) == 10
     shim = workplace / "bin" / "python"
     shim.parent.mkdir()

@@ -3,12 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from ablate.compose import compose
+from ablate.compose import compose, session
 from ablate.config import ConfigError, SegmentedData
 from ablate.data import corpus
 from ablate.data.pieces import Pieces, detokenise
 from ablate.data.source import CorpusError
 from ablate.data.subword import EOS, PAD, UNK
+from ablate.plan import plan_from
+from ablate.rundir import write_text
 
 EN = ["A ho@@ use &quot; here &quot; .", "It is R@@ ed , isn &apos;t it ?"]
 DE = ["Ein Haus , z.B. hier .", "Es ist ro@@ t , nicht wahr ?"]
@@ -117,6 +119,16 @@ def test_the_files_say_how_large_the_vocabulary_is(folder):
         data = compose([*overrides[:1], f"data.folder={elsewhere}"]).data
         with pytest.raises(ConfigError, match=r"data.folder=.*vocab.bpe.32000"):
             corpus.find(data)
+
+
+def test_a_preset_of_ones_own_has_it_for_its_corpus(folder):
+    preset = "# @package _global_\ndefaults: [paper, override /data: wmt16_ende_bpe32k, _self_]\npreset: bpe\n"
+    write_text(folder / "mine" / "preset" / "bpe.yaml", f"{preset}data: {{ folder: {folder} }}\n")
+    with session(str(folder / "mine")):
+        (planned,) = plan_from(["preset=bpe"], prepare=True, say=lambda line: None).runs
+    assert planned.changes == {}
+    assert planned.cfg.data == config(folder)
+    assert planned.cfg.optim.train_steps == 100_000
 
 
 def test_pieces_pass_over_padding_and_end_at_the_end():
