@@ -45,7 +45,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     with session(arguments.config_dir), no_garbage():
         plan = plan_from([f"+sweep=[{','.join(sweeps)}]", *settings], prepare=False)
         gc.freeze()  # nor look through them later: a command keeps them to its end
-    if plan.corpus is None:
+    if not plan.digests:
         print("note: the corpus is not prepared here, so no run can be told to be of these rows", file=sys.stderr)
     return plan
 

@@ -31,7 +31,7 @@ def describe(plan: Plan, workers: int) -> str:
             continue
         hours = statistics.mean(map(plan.hours, runs))
         memory = "?" if one.memory_mb is None else f"{one.memory_mb:,.0f}"
-        state = states(runs) if plan.corpus else "unknown: corpus not prepared"
+        state = states(runs) if plan.digests else "unknown: corpus not prepared"
         lines.append(
             f"{row:<{width}} {len(runs):>5} {one.params_actual:>11,} {one.params_paper:>12,} "
             f"{one.cfg.optim.train_steps:>7,} {one.flops:>8.1e} {hours:>8.3f} {memory:>6}  {state}"
@@ -41,7 +41,7 @@ def describe(plan: Plan, workers: int) -> str:
         listed = ", ".join(f"{key}={now!r} instead of {then!r}" for key, (then, now) in changes.items())
         lines.append(f"Changed on top of every row, so that these runs do not count as the rows themselves: {listed}.")
     for row in plan.rows:
-        for other, changed in older_runs(plan, row).items() if plan.corpus else ():
+        for other, changed in older_runs(plan, row).items() if plan.digests else ():
             keys = ", ".join(f"{key} {then!r} → {now!r}" for key, (then, now) in changed.items())
             lines.append(f"{row}: runs under {other} differ and are not used: {keys}")
     return "\n".join(lines)
@@ -52,7 +52,7 @@ def cost(plan: Plan, workers: int) -> list[str]:
     hours, left = sum(map(plan.hours, plan.runs)), sum(map(plan.hours, plan.to_run))
     at_once = max(1, min(workers, len(plan.to_run)))
     counts = ", ".join(f"{number} {name}" for name, number in count_states(plan).items())
-    if plan.corpus is None:
+    if not plan.digests:
         counts = "which of them are done is unknown"
     sustained = plan.runs[0].cfg.cluster.sustained_gflops or ASSUMED_GFLOPS
     lines = [

@@ -96,7 +96,7 @@ def heading(block: str) -> str:
 
 def runs_of(plan: Plan, rows: list[str]) -> str:
     """Write which of the project's runs are of these rows, as W&B's filter: no others with their names are."""
-    if plan.corpus is None:  # then no fingerprint is known
+    if not plan.digests:  # then no fingerprint is known
         return f"Config('preset') = '{plan.preset}' and Config('row.name') in {rows}"
     planned = dict.fromkeys(run.fingerprint for row in rows for run in plan.rows[row])
     return f"Config('fingerprint') in {list(planned)}"

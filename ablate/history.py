@@ -37,7 +37,7 @@ def plan_for(
     folder = runs if source == "local" else f"{runs.rstrip('/')}-wandb"
     overrides = [f"+sweep=[{sweep}]", f"preset={preset}", f"seeds={seeds}", f"runs_dir={folder}", *settings]
     plan = plan_from(overrides, prepare=False)
-    if plan.corpus is None:
+    if not plan.digests:
         raise ConfigError(
             "data", next(iter(plan.configs.values())).data.name, "is not prepared here: python -m ablate.prepare"
         )

@@ -6,6 +6,7 @@ other settings never passes for the row.
 
 import argparse
 import dataclasses
+import itertools
 import os
 import platform
 import re
@@ -35,7 +36,7 @@ class PlannedRun:
     cfg: Config  # scaled; device, precision and seed resolved
     science: dict[str, Any]
     fingerprint: str
-    corpus: corpora.Corpus | None  # None: not prepared, and then the fingerprint is not final
+    corpus: corpora.Corpus | None  # None: not prepared
     changes: dict[str, tuple[Any, Any]]  # settings on top of the row: (the row's, this run's); empty: it is the row
     run: RunDir
     state: RunState
@@ -71,7 +72,8 @@ class Plan:
     pace: float  # seconds measured on this machine ÷ seconds estimated; 1 until there are any
     time_source: str  # where estimates of hours come from, in words
     memory_source: str  # and of memory
-    corpus: corpora.Corpus | None  # None: not prepared, so which runs are done cannot be told
+    corpus: corpora.Corpus | None  # None: not prepared
+    digests: dict[str, str]  # of the corpus, or by the records there are; empty: which runs are done cannot be told
 
     @property
     def to_run(self) -> list[PlannedRun]:
@@ -237,9 +239,9 @@ def make_plan(
         title: of the sweeps asked for.
     """
     first = next(iter(rows.values()))
-    digests = corpus.digests if corpus else {}
     root = Path(first.runs_dir).absolute()
     there = runs_on_disk(root / first.preset)
+    digests = corpus.digests if corpus else digests_told(itertools.chain.from_iterable(there.values()), first)
     lengths = Lengths.of(corpus.split("train")) if corpus else Lengths()
     guessed = guess(lengths, first.device, first.cluster.sustained_gflops)
     by_identity: dict[tuple[str, int], PlannedRun] = {}
@@ -283,7 +285,19 @@ def make_plan(
         source,
         guessed.model.said("memory_mb"),
         corpus,
+        digests,
     )
+
+
+def digests_told(runs: Iterable[RunDir], cfg: Config) -> dict[str, str]:
+    """Give the digests of a corpus that is not prepared here by the records of runs on it; none if they differ."""
+    data = {key: value for key, value in science(cfg, {}).items() if key.startswith("data.")}
+    told = set()
+    for run in runs:
+        facts = (read_json(run.record) or {}).get("science", {})
+        if facts and all(facts.get(key) == value for key, value in data.items()):
+            told.add((facts["digest.corpus"], facts["digest.vocab"]))
+    return dict(zip(("corpus", "vocab"), told.pop(), strict=True)) if len(told) == 1 else {}
 
 
 def runs_on_disk(folder: Path) -> dict[tuple[str, int], list[RunDir]]:

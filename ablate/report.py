@@ -78,7 +78,7 @@ def site(arguments: argparse.Namespace, plan: Plan) -> Site:
 
     def build(version: str) -> str:
         nonlocal plan
-        if plan.corpus is None:
+        if not plan.digests:
             plan = plan_of(arguments)  # until it is prepared, no run can be told to be of these rows
         for planned in plan.runs:
             planned.state = read_state(planned.run)

@@ -190,7 +190,7 @@ def run_of(planned: PlannedRun, link: Link) -> dict[str, Any]:
             *(number(state.tokens_per_s, 0), took),
         ],
         "where": last.get("host", ""),
-        "fingerprint": planned.fingerprint if planned.corpus else "",  # not final without one
+        "fingerprint": planned.fingerprint if "digest.corpus" in planned.science else "",  # else it is not final
         "links": [(file.name, link(file)) for file in files(planned.run) if file.exists()],
     }
 

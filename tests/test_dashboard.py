@@ -58,7 +58,7 @@ def test_a_block_shows_the_planned_runs_of_its_rows_and_no_others(plan):
     (condition,) = [condition for conditions in lists for condition in conditions]
     assert condition["key"] == {"section": "config", "name": "fingerprint"}
     assert set(condition["value"]) == {run.fingerprint for row in blocks(plan)["B"] for run in plan.rows[row]}
-    plan.corpus = None
+    plan.digests = {}
     assert (
         runs_of(plan, ["base", "B_dk16"]) == "Config('preset') = 'smoke' and Config('row.name') in ['base', 'B_dk16']"
     )

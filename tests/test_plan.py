@@ -16,6 +16,7 @@ from ablate.estimate import Lengths, guess
 from ablate.launch import freeze
 from ablate.plan import Plan, older_runs, plan_from
 from ablate.run import main as run_command
+from ablate.rundir import RunDir, read_json, write_json
 
 ROW_A = ["base", "A_h1", "A_h4", "A_h16", "A_h32"]
 
@@ -438,3 +439,16 @@ def test_a_run_knows_the_command_that_does_it_again(monkeypatch):
     ]
     monkeypatch.setattr(sys, "argv", ["ablate.run", "--config-dir", "my rows"])
     assert commands() == ["python -m ablate.run --config-dir 'my rows' +row=base preset=smoke seeds=1"]
+
+
+def test_records_tell_the_corpus_where_it_is_not_prepared(workplace, monkeypatch):
+    done = planned("+row=A_h4").runs[0]
+    finish(done, ppl=9.0, bleu=9.0)
+    monkeypatch.setenv("ABLATE_DATA", str(workplace / "elsewhere"))
+    there = planned("+row=A_h4", prepare=False)
+    assert (there.corpus, there.runs[0].fingerprint, there.runs[0].state.name) == (None, done.fingerprint, "done")
+    assert planned("+row=A_h4", "data.num_train=61", prepare=False).digests == {}  # another corpus than the record's
+    record = read_json(done.run.record)
+    record["science"]["digest.vocab"] = "0" * 64
+    write_json(RunDir(done.run.path.with_name("seed2")).record, record)
+    assert planned("+row=A_h4", prepare=False).digests == {}  # two that differ
