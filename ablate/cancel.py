@@ -11,7 +11,6 @@ from ablate.rundir import RunDir, write_text
 from ablate.slurm import Fate, Unreachable
 from ablate.status import RunState, read_state, with_fate
 
-PATIENCE_S = 5.0  # with a SLURM that does not answer
 EPILOG = """RUN is a run's folder, or its row, fingerprint (its first digits will do) and seed: A_h4/2, 0123ab.
 A cancelled run is "stopped: cancelled"; the command that started it continues it from its checkpoint."""
 
@@ -46,7 +45,7 @@ def consequence(state: RunState, fate: Fate | None, shared: set[str | None]) -> 
     """Say what becomes of a run that is cancelled."""
     if fate and fate.alive:
         left = (
-            f"left out of job {fate.job}, which has other runs" if fate.job in shared else f"cancelled job {fate.job}"
+            f"left out of job {fate.job}, which has other runs" if fate.job in shared else f"cancelling job {fate.job}"
         )
         return f"{left}; it stops at a checkpoint" if state.name == "running" else left
     if state.name == "running":

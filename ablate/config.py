@@ -432,6 +432,7 @@ SBATCH_FIELDS = {
     **{"time": "timeout_min", "signal": "stop_before_s", "array": "max_parallel", "ntasks-per-node": "ranks"},
     **{"ntasks": "ranks"},
 }
+SBATCH_OURS = ("job-name", "output", "error", "open-mode", "requeue", "no-requeue", "wait", "parsable")
 
 
 def check_slurm(cluster: SlurmCluster, device: str) -> None:
@@ -458,6 +459,7 @@ def check_slurm(cluster: SlurmCluster, device: str) -> None:
         option = line.removeprefix("--").partition("=")[0]
         need(line.startswith("--"), "sbatch", f"{line!r} is no option such as '--exclude=n7'")
         need(option not in SBATCH_FIELDS, "sbatch", f"--{option} is cluster.{SBATCH_FIELDS.get(option)}")
+        need(option not in SBATCH_OURS, "sbatch", f"--{option} is set so that jobs are found, read and put back")
 
 
 def scaled(cfg: Config) -> Config:

@@ -26,7 +26,6 @@ HELD_PATIENCE_S = 120.0  # a node that was cut off keeps its locks until the fil
 REQUEUE_PATIENCE_S = 60.0  # a controller is restarted faster
 FRUITLESS = 3  # so many ends of one kind in a row, at the same checkpoint, and the run has failed
 REASONS = {"SIGUSR2": "time limit", "SIGTERM": "preempted"}  # the first because the batch script asks SLURM for it
-# SLURM sends the first because the batch script asks for it
 
 
 def work(folders: list[str]) -> None:

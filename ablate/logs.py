@@ -9,7 +9,7 @@ from pathlib import Path
 from ablate import slurm
 from ablate.named import NotOne, called, runs_folder, select
 from ablate.rundir import RunDir
-from ablate.status import read_state
+from ablate.status import PATIENCE_S, RunState, read_state, with_fate
 
 POLL_S = 0.5
 
@@ -26,10 +26,11 @@ def text_of(run: RunDir) -> Path:
     return run.log if run.log.exists() or of_job is None or not of_job.exists() else of_job
 
 
-def comes_more(run: RunDir) -> bool:
-    """Tell whether a run may still print something."""
-    state = read_state(run).name
-    return state in ("new", "running") or (state == "stopped" and slurm.open_job(run) is not None)
+def look(run: RunDir, enquiry: slurm.Enquiry) -> RunState:
+    """Tell a run's state; SLURM is asked, too, if it is time to."""
+    if enquiry.due:
+        enquiry.ask([run])
+    return with_fate(read_state(run), enquiry.fates.get(run))
 
 
 def show(run: RunDir, write: Callable[[bytes], object], following: bool, lines: int | None = None) -> None:
@@ -41,10 +42,11 @@ def show(run: RunDir, write: Callable[[bytes], object], following: bool, lines: 
         following: also copy what it prints from now on, until it is over.
         lines: so many of the last; None: all.
     """
-    path = text_of(run)
+    path, enquiry = text_of(run), slurm.Enquiry(PATIENCE_S)
     at = 0 if lines is None else last_lines(path, lines)
     while True:
-        more = following and comes_more(run)  # asked before reading, so that its last words are not missed
+        # Asked before reading, so that its last words are not missed.
+        more = following and look(run, enquiry).name in ("new", "queued", "running")
         if (now := text_of(run)) != path:
             path, at = now, 0
         at += copy(path, at, write)
@@ -94,7 +96,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {err}", file=sys.stderr)
         return 2
     path = text_of(run)
-    print(f"{called(run)}: {read_state(run).words}; {path}", file=sys.stderr, flush=True)
+    print(f"{called(run)}: {look(run, slurm.Enquiry(PATIENCE_S)).words}; {path}", file=sys.stderr, flush=True)
     if (of_job := job_log(run)) not in (None, path):
         print(f"what its job printed: {of_job}", file=sys.stderr, flush=True)
     try:

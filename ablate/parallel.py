@@ -57,7 +57,7 @@ def reaching_others() -> Iterator[None]:
 
 
 class Group:
-    """The processes of a run. Every method but the last two is called by all of them, in the same order."""
+    """The processes of a run. Every method but the last three is called by all of them, in the same order."""
 
     def __init__(self, ranks: Ranks = ranks_alone, store: Store | None = None) -> None:
         """Stand for the processes that `meet` brought together; for this one alone if nothing is said."""

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from ablate.rundir import RunDir, write_json
 
-VARIABLE = "ABLATE_RANKS"  # of the environment: which rank a worker of the local pool is
+VARIABLE = "ABLATE_RANKS"  # of the environment: which rank a worker is
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from ablate.plan import resolved
 from ablate.record import code_digest
 from ablate.rundir import lock, read_json, write_json
 from ablate.slurm import Unreachable
-from ablate.submit import FOLDER, hand_in
+from ablate.submit import FOLDER, hand_in, need_slurm
 
 PATIENCE_S = 60.0  # for the probe to answer
 POLL_S, ASK_EVERY_S = 0.2, 3.0
@@ -75,8 +76,7 @@ def ask_there(cfg: Config, folder: Path) -> Iterator[Finding]:
     """Submit a job that asks for what a run would, and wait for it."""
     cluster, began, job = cfg.cluster, time.time(), ""
     try:
-        if shutil.which("sbatch") is None:
-            raise ConfigError("cluster.name", "slurm", "needs SLURM's commands, and there is no sbatch here")
+        need_slurm()
         (handed,) = hand_in(probe.answer, [str(folder)], folder.name, folder, cluster)
         job = handed.job_id
         yield requeueing(job)
@@ -90,25 +90,20 @@ def ask_there(cfg: Config, folder: Path) -> Iterator[Finding]:
         if len(paths) < cluster.nodes:
             yield no_answer(handed, state)
             return
-        yield Finding("ok", "job", f"started and answered after {time.time() - began:.0f} s, as {cluster.nodes} nodes")
+        yield Finding("ok", "job", f"started and answered after {time.time() - began:.0f} s; nodes: {cluster.nodes}")
         for path in paths:
             yield from judge(cfg, Answer(read_json(path), began, time.time()))
     except (ConfigError, Unreachable) as err:
         yield Finding("error", "SLURM", str(err))
     finally:
         if job:
-            cancel(job)
-
-
-def cancel(job: str) -> None:
-    """Cancel the probe's job, if it is still there."""
-    subprocess.run(["scancel", job], capture_output=True, timeout=slurm.ANSWER_S)
+            with suppress(Unreachable):  # it ends by itself
+                slurm.cancel([job])
 
 
 def requeueing(job: str) -> Finding:
     """Tell whether SLURM would put a job back."""
-    facts = dict(word.partition("=")[::2] for word in slurm.ask("scontrol", "show", "job", "-o", job).split())
-    if facts.get("Requeue") == "1":
+    if slurm.shown(job).get("Requeue") == "1":
         return Finding("ok", "requeue", "allowed: what is preempted, timed out or without its node goes on by itself")
     return Finding("warning", "requeue", "not allowed: a run that is interrupted stays so until ablate.retry --lost")
 

@@ -129,22 +129,33 @@ def queue(patience_s: float = math.inf) -> dict[str, Job]:
     """
     options = ("--array", "--noheader", "--states=all", "--format=%i|%j|%T|%r")
     text = ask("squeue", f"--user={os.getuid()}", *options, patience_s=patience_s)
-    jobs = [Job(*line.split("|", 3)) for line in text.splitlines()]
-    return {job.id: job for job in jobs}
+    lines = [line.split("|", 3) for line in text.splitlines()]
+    return {fields[0]: Job(*fields) for fields in lines if len(fields) == 4}  # not a heading, as of several clusters
 
 
 def accounted(ids: Iterable[str]) -> dict[str, str]:
     """Ask the accounting, in one question, how jobs ended: SLURM's state by job, those that it knows.
 
+    It is asked about whole arrays: thousands of tasks would make too long a command.
+
     Raises:
         Unreachable: as `ask`; many sites have no accounting.
     """
-    wanted = sorted(set(ids))
+    wanted = sorted({job.partition("_")[0] for job in ids})
     if not wanted:
         return {}
     text = ask("sacct", "-X", "-n", "-P", "-j", ",".join(wanted), "-o", "JobID,State", tries=1)
-    pairs = [line.split("|", 1) for line in text.splitlines()]
+    pairs = [line.split("|", 1) for line in text.splitlines() if "|" in line]
     return {job: state.split()[0] for job, state in pairs if state}  # "CANCELLED by 1000"
+
+
+def shown(job: str) -> dict[str, str]:
+    """Ask the controller about one job: what it calls JobState, Requeue and so on.
+
+    Raises:
+        Unreachable: as `ask`; for a job that it has forgotten, too.
+    """
+    return dict(word.partition("=")[::2] for word in ask("scontrol", "show", "job", "-o", job).split())
 
 
 def max_array_size() -> int:
@@ -202,6 +213,8 @@ def fates(
         job = jobs.get(last["job"] or "") or named.get((last["name"], task))
         if job:
             words = job.words if job.alive else REASONS[job.state]
+            if job.alive and run.cancelled.exists():
+                words = f"cancelled; {words}"  # it ends soon, or goes on with other runs
             found[run] = Fate(job.alive, words, job.state, job.id)
         else:
             missing[run] = last["job"] or ""
@@ -212,7 +225,7 @@ def fates(
         states = {}
     for run, job_id in missing.items():
         state = states.get(job_id, "")
-        found[run] = Fate(False, REASONS.get(state, "killed"), state, job_id or None)
+        found[run] = Fate(False, REASONS.get(state, "killed" if job_id else "not submitted"), state, job_id or None)
     for run, fate in found.items():
         if not fate.alive and short_of_memory(Path(opened[run]["log"] or os.devnull)):
             found[run] = Fate(False, REASONS["OUT_OF_MEMORY"], "OUT_OF_MEMORY", fate.job)
@@ -273,15 +286,14 @@ def open_job(run: RunDir) -> dict[str, Any] | None:
     """Give a run's last submission if its job is not known to have ended: its name, task and, maybe, job and log."""
     last: dict[str, Any] | None = None
     for line in history(run):
-        match line["event"]:
-            case "submitting":
-                last = {"job": None, "log": None, **line}
-            case "submitted" | "started" if last:
-                last = {**last, "job": line["job"], "log": line.get("log", last["log"])}
-            case "ended" if not line["then"]:
-                last = None
-            case "lost":
-                last = None
+        if line["event"] == "submitting":
+            last = {"job": None, "log": None, **line}
+        elif last is None or (line["event"] != "submitted" and last["job"] not in (None, line["job"])):
+            continue  # an earlier job speaks up late
+        elif line["event"] in ("submitted", "started"):
+            last = {**last, "job": line["job"], "log": line.get("log", last["log"])}
+        elif line["event"] == "lost" or not line["then"]:
+            last = None
     return last
 
 
@@ -308,13 +320,13 @@ def requeue(job: str, patience_s: float) -> str:
     Raises:
         Unreachable: if it cannot be asked, or refuses.
     """
-    deadline = time.monotonic() + patience_s
+    deadline, asked = time.monotonic() + patience_s, False
     while True:
         try:
-            facts = dict(word.partition("=")[::2] for word in ask("scontrol", "show", "job", "-o", job).split())
-            if facts.get("JobState") != "RUNNING":
-                return f"left: SLURM has it as {facts.get('JobState')}"
-            ask("scontrol", "requeue", job)
+            if (state := shown(job).get("JobState")) != "RUNNING":
+                return "requeued" if asked else f"left: SLURM has it as {state}"
+            asked = True
+            ask("scontrol", "requeue", job, tries=1)  # SLURM may end it with the job before it can tell
             return "requeued"
         except Unreachable:
             if time.monotonic() > deadline:

@@ -88,7 +88,9 @@ def read_state(run: RunDir) -> RunState:
     if held(run.lock):
         if beat.get("steps_per_s"):
             numbers["eta_s"] = (beat["total"] - beat["step"]) / beat["steps_per_s"]
-        at = "stopping, cancelled" if run.cancelled.exists() else beat.get("state", "starting")
+        at = beat.get("state", "stopped")
+        at = "starting" if at == "stopped" else at  # what the last attempt said; this one has not said anything yet
+        at = "stopping, cancelled" if run.cancelled.exists() else at
         return RunState("running", f"{at} {beat.get('sentences', '')}".strip(), **numbers)
     if run.cancelled.exists():
         return RunState("stopped", "cancelled", **numbers)

@@ -1,6 +1,7 @@
 """Submit runs to SLURM: job arrays of equal resources, each run once, through submitit. The one door to it."""
 
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -36,13 +37,18 @@ DEFAULTS = {  # the user's own, for fields that say nothing
     "SBATCH_QOS": "qos",
     "SBATCH_CONSTRAINT": "constraint",
 }
+# Words of sbatch when the controller does not answer it, who may have taken the jobs all the same.
+NO_ANSWER = re.compile("timed out|unable to contact|zero bytes|communications|connection", re.IGNORECASE)
 CHOICES = {  # words of sbatch's refusal: the field that it is about, and how to list what there is
     "invalid partition": ("partition", ["sinfo", "-h", "-o", "%R"]),
     "invalid account": ("account", ["sacctmgr", "-n", "-P", "show", "account", "format=account"]),
     "invalid qos": ("qos", ["sacctmgr", "-n", "-P", "show", "qos", "format=name"]),
     "feature": ("constraint", ["sinfo", "-h", "-o", "%f"]),
     "time limit": ("timeout_min", ["sinfo", "-h", "-o", "%R:%l"]),
-    "node configuration": ("nodes, gpus, gpu_type, cpus or mem_gb", ["sinfo", "-h", "-o", "%R:%Dx%cCPUs:%mMB:%G"]),
+    "node configuration|node count|processors|cpu count|memory spec|generic resource": (
+        "nodes, gpus, gpu_type, cpus or mem_gb",
+        ["sinfo", "-h", "-o", "%R:%Dx%cCPUs:%mMB:%G"],
+    ),
 }
 
 
@@ -90,10 +96,19 @@ def submitting(runs_dir: Path, say: Callable[[str], None]) -> Iterator[None]:
     Raises:
         ConfigError: if there is no SLURM here.
     """
-    if shutil.which("sbatch") is None:
-        raise ConfigError("cluster.name", "slurm", "needs SLURM's commands, and there is no sbatch here")
+    need_slurm()
     with waiting_lock(runs_dir / FOLDER / "lock", "the submission", say):
         yield
+
+
+def need_slurm() -> None:
+    """Make sure that jobs can be submitted from here.
+
+    Raises:
+        ConfigError: if there is no SLURM here.
+    """
+    if shutil.which("sbatch") is None:
+        raise ConfigError("cluster.name", "slurm", "needs SLURM's commands, and there is no sbatch here")
 
 
 def submit_frozen(runs: dict[RunDir, SlurmCluster], runs_dir: Path, say: Callable[[str], None]) -> list[Submitted]:
@@ -168,6 +183,7 @@ def hand_in(
 
     Raises:
         ConfigError: for what SLURM refuses, with what it has.
+        slurm.Unreachable: if it does not answer; it may have taken the jobs.
     """
     executor = submitit.AutoExecutor(folder, cluster="slurm")
     executor.update_parameters(name=name, **parameters(cluster), slurm_dependency=after and f"afterany:{after}")
@@ -175,6 +191,8 @@ def hand_in(
         with environment(cluster), redirect_stderr(StringIO()):  # submitit prints the complaint, too
             return executor.map_array(function, arguments)
     except FailedJobError as err:
+        if NO_ANSWER.search(str(err)):
+            raise slurm.Unreachable(f"{str(err).strip()}; the same command later finds out what was submitted") from err
         raise explain(str(err), cluster) from err
 
 
@@ -224,7 +242,7 @@ def environment(cluster: SlurmCluster) -> Iterator[None]:
 def explain(refusal: str, cluster: SlurmCluster) -> ConfigError:
     """Turn what sbatch says into an error that names the field, its value, and what this site has."""
     for words, (field, command) in CHOICES.items():
-        if words in refusal.lower():
+        if re.search(words, refusal, re.IGNORECASE):
             value = getattr(cluster, field, NOT_SAID)
             there = slurm.choices(command)
             if isinstance(value, str):
@@ -271,7 +289,7 @@ def wait(going: list[PlannedRun], console: Console) -> bool:
     with on_interrupt(interrupts), view(states, console) as show:
         while not interrupts:
             if enquiry.due:
-                slurm.close(enquiry.ask(runs.values()))
+                enquiry.ask(runs.values())
             show()
             if not any(state.name in ("queued", "running") for state in states().values()):
                 return True

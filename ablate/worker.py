@@ -16,9 +16,9 @@ from ablate import config
 from ablate.config import ConfigError
 from ablate.ranks import ALONE, Ranks
 from ablate.rundir import Held, RunDir, lock, read_json, say, write_text
+from ablate.spawn import DONE, FAILED, HELD, STOPPED
 from ablate.stop import StopFlag
 
-DONE, FAILED, HELD, STOPPED = 0, 1, 3, 75
 LOCK_PATIENCE_S = 2  # whoever only looks whether a run is taken holds its lock for a moment
 ERROR_PATIENCE_S = 5  # what ended another rank may take so long to be seen here
 

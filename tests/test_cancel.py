@@ -107,11 +107,11 @@ def test_jobs_are_cancelled_in_one_command_unless_other_runs_share_them(workplac
     assert cancel.main(["base/1", "base/2", "base/4"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert slurm_like.calls("scancel") == ["12_0 12_2"]
-    assert said[0].endswith("seed1: queued: job 12_0 pending, Priority; cancelled job 12_0")
+    assert said[0].endswith("seed1: queued: job 12_0 pending, Priority; cancelling job 12_0")
     assert said[1].endswith(
         "seed2: running: job 12_1 running; left out of job 12_1, which has other runs; it stops at a checkpoint"
     )
-    assert said[2].endswith("cancelled job 12_2; it stops at a checkpoint")
+    assert said[2].endswith("cancelling job 12_2; it stops at a checkpoint")
     assert [run.cancelled.exists() for run in (pending, first, second, alone)] == [True, True, False, True]
     assert len(slurm_like.calls("squeue")) == 1
     assert cancel.main(["--all"]) == 0  # now nobody else has the second job

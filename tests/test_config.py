@@ -111,6 +111,7 @@ def test_the_lowest_value_of_a_range_is_allowed(name):
         ({"timeout_min": 1, "stop_before_s": 60}, "stop_before_s", "must be less than cluster.timeout_min"),
         ({"sbatch": ["-p gpu"]}, "sbatch", "'-p gpu' is no option such as '--exclude=n7'"),
         ({"sbatch": ["--exclusive", "--time=5"]}, "sbatch", "--time is cluster.timeout_min"),
+        ({"sbatch": ["--no-requeue"]}, "sbatch", "--no-requeue is set so that jobs are found, read and put back"),
     ],
 )
 def test_what_does_not_fit_together_on_slurm_is_refused(changes, field, why):

@@ -2,9 +2,10 @@ import io
 import threading
 
 import pytest
+from commands import commands  # noqa: F401 – a fixture
 from tiny import wait_until
 
-from ablate import logs
+from ablate import logs, slurm
 from ablate.rundir import RunDir, lock, write_json, write_text
 from ablate.slurm import note
 
@@ -72,8 +73,21 @@ def test_a_running_run_is_followed_to_its_end(run, monkeypatch):
     assert out.getvalue() == b"one\ntwo\nthree\n"
 
 
-def test_a_stopped_run_with_a_job_may_go_on(run):
+def test_a_run_is_followed_as_long_as_slurm_has_its_job(run, commands, monkeypatch, capfd):  # noqa: F811
+    monkeypatch.setattr(logs, "POLL_S", 0.01)
+    monkeypatch.setattr(slurm, "ASK_EVERY_S", 0.01)
+    write_text(run.log, "one\n")
     run.beat(state="stopped", reason="SIGTERM")
-    assert not logs.comes_more(run)
     note(run, "submitting", name="sweep", task=None)
-    assert logs.comes_more(run)
+    note(run, "submitted", job="12", log="")
+    asked = f"$(wc -l < {commands.folder}/squeue.calls)"
+    commands.add(
+        "squeue", f"[ {asked} = 3 ] && echo two >> {run.log}; [ {asked} -lt 4 ] && echo '12|sweep|PENDING|None'; true"
+    )
+    commands.add("sacct", "echo '12|NODE_FAIL'")
+    assert logs.main(["A_h4", "-f"]) == 0
+    said = capfd.readouterr()
+    assert said.out == "one\ntwo\n"
+    assert "seed1: queued: job 12 pending; " in said.err
+    assert logs.main(["A_h4"]) == 0
+    assert "seed1: stopped: node failure; " in capfd.readouterr().err

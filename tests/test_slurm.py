@@ -4,7 +4,7 @@ import pytest
 from commands import Commands, commands  # noqa: F401 – a fixture
 
 from ablate import slurm
-from ablate.rundir import RunDir
+from ablate.rundir import RunDir, write_text
 from ablate.slurm import Fate, Job, Unreachable, close, fates, history, note, open_job
 
 FAIL = "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1"
@@ -55,8 +55,24 @@ ENDED = {"job": "12_3", "code": 75, "step": 4, "reason": "preempted"}
             [("ended", {**ENDED, "then": "requeued"}), ("started", {"job": "12_3"}), ("ended", {**ENDED, "then": ""})],
             None,
         ),
-        ([("lost", {"reason": "cancelled"})], None),
-        ([("lost", {"reason": "cancelled"}), ("submitting", {"name": "b", "task": None})], ""),
+        ([("lost", {"job": "12_3", "reason": "cancelled"})], None),
+        ([("lost", {"job": "12_3", "reason": "cancelled"}), ("submitting", {"name": "b", "task": None})], ""),
+        ([("submitting", {"name": "b", "task": None}), ("lost", {"job": None, "reason": "refused"})], None),
+        (
+            [
+                *(("submitting", {"name": "b", "task": None}), ("submitted", {"job": "13"})),
+                # By somebody who found the first job dead before there was a second one.
+                ("lost", {"job": "12_3", "reason": "killed"}),
+            ],
+            "13",
+        ),
+        (
+            [
+                *(("submitting", {"name": "b", "task": None}), ("started", {"job": "12_3"})),
+                *(("submitted", {"job": "13"}), ("ended", {**ENDED, "then": ""})),
+            ],
+            "13",
+        ),
     ],
 )
 def test_a_job_is_open_until_it_says_that_it_ended_for_good(tmp_path, events, job):
@@ -111,7 +127,7 @@ def test_the_accounting_tells_how_a_job_ended_that_the_queue_has_forgotten(tmp_p
     words = ["time limit", "node failure", "cancelled", "out of memory", "preempted", "killed"]
     assert [fate.words for fate in fates(runs).values()] == words
     assert not any(fate.alive for fate in fates(runs).values())
-    assert slurm_like.calls("sacct")[0] == "-X -n -P -j 12_0,12_1,12_2,12_3,12_4,12_5 -o JobID,State"
+    assert slurm_like.calls("sacct")[0] == "-X -n -P -j 12 -o JobID,State"  # of thousands of tasks it would be too long
 
 
 def test_without_an_accounting_a_job_that_is_gone_was_killed(tmp_path, slurm_like):  # S3
@@ -131,6 +147,12 @@ def test_a_queue_that_fails_twice_is_asked_again(tmp_path, slurm_like):  # S3
     assert fates([run])[run].words == "job 12_3 running"
 
 
+def test_a_heading_of_the_queue_is_no_job(tmp_path, slurm_like):
+    run = submitted(tmp_path)
+    slurm_like.add("squeue", "printf 'CLUSTER: lab\n12_3|sweep|RUNNING|None\n'")
+    assert fates([run])[run].words == "job 12_3 running"
+
+
 def test_where_the_queue_does_not_answer_a_job_counts_as_alive(tmp_path, slurm_like, monkeypatch):  # S3, P7
     run = submitted(tmp_path)
     slurm_like.add("squeue", FAIL)
@@ -141,6 +163,16 @@ def test_where_the_queue_does_not_answer_a_job_counts_as_alive(tmp_path, slurm_l
     began_s = time.monotonic()
     assert fates([run])[run].words == "its job is unknown: squeue: no answer in 0 s"
     assert time.monotonic() - began_s < 30  # not 60: it is given up
+
+
+def test_of_a_cancelled_run_that_shares_a_job_it_is_said(tmp_path, slurm_like):
+    cancelled, other = submitted(tmp_path), submitted(tmp_path, name="other")
+    slurm_like.add("squeue", "echo '12_3|sweep|RUNNING|None'")
+    write_text(cancelled.cancelled, "")
+    assert [fate.words for fate in fates([cancelled, other]).values()] == [
+        "cancelled; job 12_3 running",
+        "job 12_3 running",
+    ]
 
 
 def test_where_there_is_no_slurm_nothing_is_queued(tmp_path, monkeypatch):
@@ -189,6 +221,16 @@ def test_a_running_job_is_requeued(commands):  # noqa: F811 – S4
     controller(commands, "RUNNING")
     assert slurm.requeue("12_3", 0.0) == "requeued"
     assert commands.calls("scontrol") == ["show job -o 12_3", "requeue 12_3"]
+
+
+def test_a_requeue_whose_command_slurm_kills_with_the_job_is_one(commands):  # noqa: F811 – S4
+    asked = f"grep -q requeue {commands.folder}/scontrol.calls"
+    commands.add(
+        "scontrol",
+        f'[ "$1" = requeue ] && kill $$; {asked} && echo JobState=COMPLETING || echo JobState=RUNNING',
+    )
+    assert slurm.requeue("12_3", 60.0) == "requeued"
+    assert commands.calls("scontrol") == ["show job -o 12_3", "requeue 12_3", "show job -o 12_3"]
 
 
 @pytest.mark.parametrize("state", ["PENDING", "COMPLETING", "CANCELLED"])

@@ -80,6 +80,8 @@ def test_a_run_that_let_go_of_its_lock_without_a_record_was_killed(run):
     assert read_state(run).words == "stopped: killed"
     beat(run, **{**TRAINING, "state": "stopped", "reason": "SIGTERM"})
     assert read_state(run).words == "stopped: SIGTERM"
+    with lock(run.lock):  # the next attempt has not said anything yet
+        assert read_state(run).words == "running: starting"
 
 
 def test_a_heartbeat_that_a_power_cut_emptied_is_none(run):

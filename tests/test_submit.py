@@ -148,6 +148,7 @@ def test_rows_that_ask_for_more_get_an_array_of_their_own(site, workplace):
         ("Invalid feature specification", "constraint=a10", "constraint='a10': valid: cpu, gpu"),
         ("Requested time limit is invalid (missing or exceeds some limit)", "timeout_min=900", "timeout_min=900: "),
         ("Requested node configuration is not available", "gpus=9", "nodes, gpus, gpu_type, cpus or mem_gb: "),
+        ("More processors requested than permitted", "cpus=9", "nodes, gpus, gpu_type, cpus or mem_gb: "),
         ("Job violates accounting/QOS policy", "cpus=1", "name='slurm': "),
     ],
 )
@@ -161,6 +162,23 @@ def test_what_the_site_refuses_is_explained_with_what_it_has(site, refusal, aske
     assert str(refused.value).startswith(f"cluster.{said}")
     assert refusal in str(refused.value)
     assert open_job(planned.runs[0].run) is None  # so that the next command submits it
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_jobs_that_sbatch_got_no_answer_about_are_looked_for_before_they_are_submitted_again(site, taken):  # P7
+    site.add(
+        "sbatch",
+        "echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2; exit 1",
+    )
+    asked = ask()
+    with pytest.raises(slurm.Unreachable, match=r"sbatch: .* timed out .*; the same command later finds out"):
+        submit.submit(asked, quiet)
+    site.add("sbatch", "echo Submitted batch job 11")
+    (name,) = [line["name"] for line in history(asked.runs[0].run)]
+    site.add("squeue", f"echo '10|{name}|PENDING|Priority'" if taken else "")
+    assert len(submit.submit(asked, quiet)) == (0 if taken else 1)
+    if not taken:
+        assert history(asked.runs[0].run)[1]["reason"] == "not submitted"
 
 
 def test_without_slurm_s_commands_nothing_is_tried(tmp_path, monkeypatch):

@@ -73,7 +73,7 @@ def undisturbed(*overrides: str) -> record.Record:
     return _undisturbed[overrides]
 
 
-def wait_until(true: Callable[[], object], what: str, timeout_s: float = 120) -> None:
+def wait_until(true: Callable[[], object], what: str, timeout_s: float = 600) -> None:
     """Wait for something that must come; the time limit only keeps a broken test from hanging."""
     deadline = time.monotonic() + timeout_s
     while not true():

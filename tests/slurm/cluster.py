@@ -22,7 +22,7 @@ PACKAGES = "slurmctld slurmd slurm-client munge slurmdbd mariadb-server"  # Debi
 DAEMONS = ["munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd"]
 PROGRAMS = [*DAEMONS, "mariadb-install-db", "sbatch", "sacctmgr", "setpriv"]
 NODES, CPUS, MEMORY_MB, MAX_ARRAY_SIZE = 2, 4, 8000, 64  # what each node claims to have, whatever the machine has
-PATIENCE_S = 60  # for a daemon to answer
+PATIENCE_S = 180  # for a daemon to answer; only keeps what is broken from hanging
 
 SLURM_CONF = """\
 ClusterName=toy
@@ -153,7 +153,7 @@ class Cluster:
         """Make an empty database and its server, for accounting."""
         data = f"--datadir={self.folder}/database"
         install = ["mariadb-install-db", "--no-defaults", data, "--skip-test-db", "--user=root"]
-        subprocess.run(install, env=self.env, check=True, capture_output=True)
+        subprocess.run(install, env=self.env, check=True, capture_output=True, timeout=PATIENCE_S)
         self.launch(
             *("mariadbd", "--no-defaults", data, "--user=root", "--skip-grant-tables", "--bind-address=127.0.0.1"),
             *(f"--port={self.database_port}", f"--socket={self.folder}/database.socket"),
@@ -252,7 +252,7 @@ class Cluster:
                 break
             time.sleep(0.1)
         for daemon in self.daemons.values():
-            daemon.wait()
+            daemon.wait(PATIENCE_S)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def owns(self, process: psutil.Process) -> bool:

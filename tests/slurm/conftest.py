@@ -1,12 +1,31 @@
 """One SLURM for all tests in this folder; elsewhere than in CI, where it must be there, they skip without it."""
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from cluster import Cluster, missing
+from submitted import MANY
+
+LIMIT_S, AGAIN_S = 1200 + 20 * MANY, 120  # of a test; then for each thing that it waits for on its way out
+
+
+@pytest.fixture(autouse=True)
+def time_limit() -> Iterator[None]:
+    """Break off a test that waits for what does not come, such as a process that a dead SLURM never ends."""
+
+    def break_off(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError(f"this test has taken longer than {LIMIT_S} s")
+
+    before = signal.signal(signal.SIGALRM, break_off)
+    signal.setitimer(signal.ITIMER_REAL, LIMIT_S, AGAIN_S)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="session")

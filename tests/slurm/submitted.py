@@ -10,9 +10,10 @@ from ablate import record, run, slurm
 from ablate.named import find
 from ablate.rundir import RunDir, read_json
 
+MANY = int(os.environ.get("ABLATE_SLURM_RUNS", "66"))  # runs at once; by itself two arrays
 SLURM = ["cluster=slurm", "cluster.timeout_min=10", "cluster.mem_gb=1"]
-# 150 updates: seconds, in which things can happen.
-LONG = ["optim.train_steps=250000", "optim.batch_tokens=128", "optim.eval_every_steps=50"]
+# 300 updates: seconds, in which things can happen, on a fast machine, too.
+LONG = ["optim.train_steps=500000", "optim.batch_tokens=128", "optim.eval_every_steps=50"]
 
 
 def command(*overrides: str) -> tuple[int, str]:

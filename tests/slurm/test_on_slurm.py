@@ -8,14 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from submitted import LONG, SLURM, command, events, job_of, records, runs, wait_for_update
+from submitted import LONG, MANY, SLURM, command, events, job_of, records, runs, wait_for_update
 from tiny import TINY, undisturbed, wait_until
 
 from ablate.config import ConfigError
 from ablate.named import find
 from ablate.status import read_state
-
-MANY = int(os.environ.get("ABLATE_SLURM_RUNS", "66"))  # two arrays
 
 
 def start(*overrides: str) -> "subprocess.Popen[str]":
@@ -123,6 +121,7 @@ def test_from_inside_an_allocation_a_job_is_what_it_would_be_from_outside(cluste
         ("cluster.qos=nromal", "cluster.qos='nromal': did you mean 'normal'? valid: normal"),
         ("cluster.timeout_min=61", "cluster.timeout_min=61: "),
         ("cluster.cpus=5", "cluster.nodes, gpus, gpu_type, cpus or mem_gb: "),
+        ("cluster.mem_gb=9", "cluster.nodes, gpus, gpu_type, cpus or mem_gb: "),
     ],
 )
 def test_what_the_site_does_not_have_is_refused_with_what_it_has(cluster, asked, said):

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from submitted import LONG, SLURM, command, events, job_of, records, runs, wait_for_update
+from submitted import LONG, SLURM, command, events, job_of, wait_for_update
 from tiny import undisturbed, wait_until
 
 from ablate import cancel, doctor, logs, record, retry, status
-from ablate.named import select
+from ablate.named import find, select
 from ablate.rundir import RunDir, write_text
 from ablate.status import read_state
 
@@ -78,17 +78,41 @@ def test_of_a_job_s_runs_one_is_cancelled_and_the_same_command_continues_it(clus
     assert record.comparable(done) == undisturbed(*LONG)
 
 
-def test_a_run_without_memory_is_submitted_again_with_more(cluster, capsys):  # S7
-    assert command(*SLURM[:2], "cluster.mem_gb=0.05")[0] == 0
-    (one,) = runs().values()
-    wait_until(lambda: not cluster.say("squeue", "-h"), "its end")
-    assert told(capsys)[BASE]["state"] == "failed"
+def submitted(*overrides: str) -> set[RunDir]:
+    """Submit what is asked for; gives its runs."""
+    before = every_run()
+    assert command(*overrides)[0] == 0
+    return every_run() - before
+
+
+def every_run() -> set[RunDir]:
+    """Give all runs there are."""
+    return {one for found in find(Path("runs").absolute()).values() for one in found}
+
+
+def test_of_six_runs_exactly_the_failed_are_done_again_the_one_without_memory_with_more(cluster, capsys):  # S7
+    three = submitted("+sweep=row_B", *SLURM)
+    (hasty,) = submitted("optim.lr_scale=1.0e+30", *SLURM)
+    (hungry,) = submitted("model.dropout=0.2", *SLURM, "cluster.mem_gb=0.05")
+    (endless,) = submitted("optim.train_steps=20000000", *SLURM)
+    states = {**dict.fromkeys(three, "done"), hasty: "failed", hungry: "failed", endless: "running"}
+
+    def seen() -> dict[RunDir, str]:
+        capsys.readouterr()
+        assert status.main(["--json"]) == 0
+        return {RunDir(Path(one["run"])): one["state"] for one in json.loads(capsys.readouterr().out)["runs"]}
+
+    wait_until(lambda: seen() == states, "3 done, 2 failed, 1 running")
     assert retry.main(["--lost"]) == 0
-    assert len(events(one, "submitted")) == 1
-    assert retry.main(["--oom", "--mem", "x20"]) == 0
-    wait_until(one.record.exists, "the record")
-    assert len(events(one, "submitted")) == 2
-    assert records()["base"] == undisturbed()
+    assert retry.main(["--failed", "--mem", "x30"]) == 0
+    said = capsys.readouterr().out
+    assert "no lost runs" in said
+    assert said.count("submitted 1 runs") == 2  # they do not ask for the same
+    again = {one: len(events(one, "submitted")) for one in states}
+    assert again == {**dict.fromkeys(states, 1), hasty: 2, hungry: 2}
+    wait_until(lambda: seen() == {**states, hungry: "done"}, "the end of both")
+    assert record.comparable(record.read(hungry)) == undisturbed("model.dropout=0.2")
+    assert len(events(endless, "started")) == 1
 
 
 def test_the_doctor_sends_a_job_to_every_node_and_finds_nothing_wrong(cluster, capsys):
