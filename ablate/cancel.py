@@ -5,10 +5,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ablate import slurm
+from ablate import ledger, slurm
+from ablate.ledger import Fate
 from ablate.named import NotOne, called, find, runs_folder, select
 from ablate.rundir import RunDir, write_text
-from ablate.slurm import Fate, Unreachable
+from ablate.slurm import Unreachable
 from ablate.status import RunState, read_state, with_fate
 
 EPILOG = """RUN is a run's folder, or its row, fingerprint (its first digits will do) and seed: A_h4/2, 0123ab.
@@ -26,7 +27,7 @@ def cancel(runs: list[RunDir], others: list[RunDir], say: Callable[[str], None])
     Raises:
         Unreachable: if SLURM does not answer; the runs that it has started stop by themselves.
     """
-    fates = slurm.fates([*runs, *others], lambda text: say(f"warning: {text}"))
+    fates = ledger.fates([*runs, *others], lambda text: say(f"warning: {text}"))
     shared = {fate.job for run, fate in fates.items() if run in others and fate.alive}
     ended = []
     for run in runs:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, cast
 
-from ablate import config, slurm
+from ablate import config, ledger, slurm
 from ablate.ranks import Ranks
 from ablate.rundir import RunDir, say, write_text
 from ablate.slurm import Unreachable
@@ -54,7 +54,7 @@ def do(runs: list[RunDir], ranks: Ranks, stop: StopFlag) -> int:
         say(f"{run.path}: {code} {reason} {then if code == STOPPED else ''}".strip())
         with suppress(OSError):  # a full disk; the run's state does not hang on it
             facts = {"code": codes[run], "reason": reason, "step": checkpointed(run)}
-            slurm.note(run, "ended", job=job, **facts, then=then if code == STOPPED else "")
+            ledger.note(run, "ended", job=job, **facts, then=then if code == STOPPED else "")
     return next((code for code in (FAILED, STOPPED, HELD) if code in [end for end, _ in ends.values()]), DONE)
 
 
@@ -67,7 +67,7 @@ def attend(runs: list[RunDir], job: str, ranks: Ranks, stop: StopFlag) -> dict[R
             while held(run.lock) and time.monotonic() < deadline and not stop():
                 time.sleep(1)
             restart = int(os.environ.get("SLURM_RESTART_COUNT", 0))
-            slurm.note(run, "started", job=job, host=node(), restart=restart, pid=os.getpid())
+            ledger.note(run, "started", job=job, host=node(), restart=restart, pid=os.getpid())
         workers[run] = start(run, config.load(run.config).cluster.threads, ranks)
     asked = False
     while any(worker.poll() is None for worker in workers.values()):
@@ -123,7 +123,7 @@ def fail(run: RunDir, kind: str, why: str) -> tuple[int, str]:
 
 def fruitless(run: RunDir, reason: str) -> int:
     """Count the run's last ends in a row that had this reason and no newer checkpoint than there is now."""
-    ends = [line for line in slurm.history(run) if line["event"] == "ended"]
+    ends = [line for line in ledger.history(run) if line["event"] == "ended"]
     count = 0
     while count < len(ends) and (ends[-1 - count]["reason"], ends[-1 - count]["step"]) == (reason, checkpointed(run)):
         count += 1

@@ -11,7 +11,7 @@ import psutil
 from rich.console import Console
 from rich.live import Live
 
-from ablate import config, record, slurm
+from ablate import config, ledger, record
 from ablate.config import LocalCluster
 from ablate.plan import PlannedRun
 from ablate.rundir import RunDir, write_json
@@ -60,10 +60,10 @@ def freeze(planned: PlannedRun) -> None:
     config.save(planned.cfg, planned.run.config)
 
 
-def look_in_queue(runs: list[PlannedRun]) -> dict[RunDir, slurm.Fate]:
+def look_in_queue(runs: list[PlannedRun]) -> dict[RunDir, ledger.Fate]:
     """Bring the states of idle runs up to date with what SLURM says of those that have a job; gives what it says."""
     idle = {planned.run: planned for planned in runs if planned.state.name in TO_DO}
-    fates = slurm.fates(idle)
+    fates = ledger.fates(idle)
     for run, fate in fates.items():
         with_fate(idle[run].state, fate)
     return fates

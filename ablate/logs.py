@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ablate import slurm
+from ablate import ledger
 from ablate.named import NotOne, called, runs_folder, select
 from ablate.rundir import RunDir
 from ablate.status import PATIENCE_S, RunState, read_state, with_fate
@@ -16,7 +16,7 @@ POLL_S = 0.5
 
 def job_log(run: RunDir) -> Path | None:
     """Name the file in which SLURM keeps what the run's last job printed; None where there was none."""
-    named = [line["log"] for line in slurm.history(run) if line.get("log")]
+    named = [line["log"] for line in ledger.history(run) if line.get("log")]
     return Path(named[-1]) if named else None
 
 
@@ -26,7 +26,7 @@ def text_of(run: RunDir) -> Path:
     return run.log if run.log.exists() or of_job is None or not of_job.exists() else of_job
 
 
-def look(run: RunDir, enquiry: slurm.Enquiry) -> RunState:
+def look(run: RunDir, enquiry: ledger.Enquiry) -> RunState:
     """Tell a run's state; SLURM is asked, too, if it is time to."""
     if enquiry.due:
         enquiry.ask([run])
@@ -42,7 +42,7 @@ def show(run: RunDir, write: Callable[[bytes], object], following: bool, lines: 
         following: also copy what it prints from now on, until it is over.
         lines: so many of the last; None: all.
     """
-    path, enquiry = text_of(run), slurm.Enquiry(PATIENCE_S)
+    path, enquiry = text_of(run), ledger.Enquiry(PATIENCE_S)
     at = 0 if lines is None else last_lines(path, lines)
     while True:
         # Asked before reading, so that its last words are not missed.
@@ -96,7 +96,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {err}", file=sys.stderr)
         return 2
     path = text_of(run)
-    print(f"{called(run)}: {look(run, slurm.Enquiry(PATIENCE_S)).words}; {path}", file=sys.stderr, flush=True)
+    print(f"{called(run)}: {look(run, ledger.Enquiry(PATIENCE_S)).words}; {path}", file=sys.stderr, flush=True)
     if (of_job := job_log(run)) not in (None, path):
         print(f"what its job printed: {of_job}", file=sys.stderr, flush=True)
     try:

@@ -24,7 +24,6 @@ from torch.nn import Parameter
 from ablate import checkpoint
 from ablate.config import ConfigError
 from ablate.decode import Stopped
-from ablate.ranks import ALONE as ranks_alone
 from ablate.ranks import Ranks
 from ablate.rundir import RunDir, read_json, write_json
 
@@ -59,8 +58,8 @@ def reaching_others() -> Iterator[None]:
 class Group:
     """The processes of a run. Every method but the last three is called by all of them, in the same order."""
 
-    def __init__(self, ranks: Ranks = ranks_alone, store: Store | None = None) -> None:
-        """Stand for the processes that `meet` brought together; for this one alone if nothing is said."""
+    def __init__(self, ranks: Ranks, store: Store | None = None) -> None:
+        """Stand for the processes that `meet` brought together; for one alone there is no store."""
         self.rank, self.count, self.store = ranks.rank, ranks.count, store
 
     def total(self, numbers: Tensor) -> Tensor:
@@ -143,7 +142,7 @@ class Group:
         return int(self.store.get("stop"))
 
 
-ALONE = Group()
+ALONE = Group(Ranks())
 
 
 @contextmanager

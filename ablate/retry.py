@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ablate import config, slurm
+from ablate import config, ledger
 from ablate.config import ClusterConfig, Config, ConfigError, SlurmCluster
 from ablate.launch import launch, num_workers
 from ablate.named import called, find, runs_folder
@@ -35,9 +35,9 @@ def kind(state: RunState) -> str:
     return "lost" if state.name == "stopped" and state.reason not in ON_REQUEST else ""
 
 
-def judged(runs: list[RunDir], say: Callable[[str], None]) -> tuple[dict[RunDir, str], dict[RunDir, slurm.Fate]]:
+def judged(runs: list[RunDir], say: Callable[[str], None]) -> tuple[dict[RunDir, str], dict[RunDir, ledger.Fate]]:
     """Tell how these runs ended, and what became of their jobs."""
-    fates = slurm.fates(runs, lambda text: say(f"warning: {text}"))
+    fates = ledger.fates(runs, lambda text: say(f"warning: {text}"))
     return {run: kind(with_fate(read_state(run), fates.get(run))) for run in runs}, fates
 
 
@@ -74,7 +74,7 @@ def resubmit(runs: list[RunDir], wanted: set[str], mem: str | None, root: Path, 
         kinds, fates = judged(runs, say)
         before = {run: config.load(run.config) for run in runs if kinds[run] in wanted}
         todo = {run: again(cfg, kinds[run], mem) for run, cfg in before.items()}
-        slurm.close(fates)
+        ledger.close(fates)
         failed = [run for run in todo if run.error.exists()]
         for run in failed:
             os.replace(run.error, old_error(run))
@@ -84,7 +84,7 @@ def resubmit(runs: list[RunDir], wanted: set[str], mem: str | None, root: Path, 
             submit_frozen({run: cfg.cluster for run, cfg in todo.items()}, root, say)
         except (ConfigError, Unreachable):
             for run in todo:
-                if slurm.open_job(run) is None:  # as it was
+                if ledger.open_job(run) is None:  # as it was
                     config.save(before[run], run.config)
                     if run in failed:
                         os.replace(old_error(run), run.error)

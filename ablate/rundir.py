@@ -166,7 +166,7 @@ class RunDir:
 
     @property
     def jobs(self) -> Path:
-        """What became of its jobs on a cluster, append-only: see `slurm`."""
+        """What became of its jobs on a cluster, append-only: see `ledger`."""
         return self.path / "jobs.jsonl"
 
     @property

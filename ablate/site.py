@@ -175,7 +175,7 @@ def driver(found: dict[str, Any]) -> str:
 
 def judge_disk(cfg: Config, found: dict[str, Any]) -> Finding:
     """Judge whether the checkpoints will fit: parameters and two moments of 4 bytes, as often as are kept."""
-    rows = dict.fromkeys(["base", *(row for sweep in cfg.sweep.values() for row in sweep.rows)]) if cfg.sweep else [0]
+    rows = {"base", *(row for sweep in cfg.sweep.values() for row in sweep.rows)} if cfg.sweep else {cfg.row.name}
     runs = len(rows) * cfg.seeds
     numbers = count_parameters(cfg.model, cfg.data.vocab_size) * STATES_PER_CHECKPOINT
     needed, free = runs * numbers * BYTES * cfg.keep_checkpoints, found["free_bytes"]

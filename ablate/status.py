@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ablate import slurm
+from ablate import ledger
 from ablate.named import called, find, runs_folder
 from ablate.rundir import RunDir, read_json
 
@@ -96,12 +96,12 @@ def read_state(run: RunDir) -> RunState:
         return RunState("stopped", "cancelled", **numbers)
     if beat:
         said = beat.get("reason", "killed") if beat["state"] == "stopped" else "killed"
-        return RunState("stopped", join(slurm.last_words(run, beat["time"]) or said, sync), **numbers)
-    left = slurm.last_words(run, 0.0)  # of a job that ended before the run said anything
+        return RunState("stopped", join(ledger.last_words(run, beat["time"]) or said, sync), **numbers)
+    left = ledger.last_words(run, 0.0)  # of a job that ended before the run said anything
     return RunState("stopped", left) if left else RunState("new")
 
 
-def with_fate(state: RunState, fate: slurm.Fate | None) -> RunState:
+def with_fate(state: RunState, fate: ledger.Fate | None) -> RunState:
     """Say of an idle run that it is queued, or has only just begun, or why its last job left it so.
 
     One whose job was ended at its memory limit has failed: to go on would end the same way.
@@ -191,7 +191,7 @@ class Survey:
 
     root: Path
     runs: dict[RunDir, RunState]
-    enquiry: slurm.Enquiry
+    enquiry: ledger.Enquiry
 
     @property
     def presets(self) -> dict[str, dict[RunDir, RunState]]:
@@ -202,7 +202,7 @@ class Survey:
         return found
 
 
-def survey(root: Path, enquiry: slurm.Enquiry) -> Survey:
+def survey(root: Path, enquiry: ledger.Enquiry) -> Survey:
     """Read the state of every run under a folder; ask SLURM about those that have a job, if it is time to.
 
     However many runs there are: one question to squeue, and one to sacct if squeue has forgotten one of them.
@@ -274,7 +274,7 @@ def main(argv: list[str] | None = None) -> int:
     how.add_argument("--json", action="store_true", help="for programs")
     arguments = parser.parse_args(argv)
     root, console = Path(arguments.runs).absolute(), terminal()
-    enquiry = slurm.Enquiry(PATIENCE_S)
+    enquiry = ledger.Enquiry(PATIENCE_S)
     if arguments.json:
         print(json.dumps(as_json(survey(root, enquiry)), indent=1, ensure_ascii=False))
         return 0

@@ -17,7 +17,7 @@ import submitit
 from rich.console import Console
 from submitit.core.utils import FailedJobError
 
-from ablate import job, slurm
+from ablate import job, ledger, slurm
 from ablate.config import NOT_SAID, ConfigError, SlurmCluster, nearest
 from ablate.data.source import waiting_lock
 from ablate.launch import freeze, look_in_queue, on_interrupt, view
@@ -26,6 +26,7 @@ from ablate.rundir import RunDir
 from ablate.status import TO_DO, RunState, read_state, with_fate
 
 POLL_S = 0.5
+MAX_LISTED = 20
 FOLDER = "slurm"  # in the folder of runs: batch scripts, pickles, what jobs print
 # Of the environment: a job that is submitted from inside another one must not take over its size, and no variable may
 # say otherwise than our fields.
@@ -80,7 +81,7 @@ def submit(plan: Plan, say: Callable[[str], None]) -> list[Submitted]:
     with submitting(plan.runs_dir, say):
         for planned in plan.runs:
             planned.state = read_state(planned.run)
-        slurm.close(look_in_queue(plan.runs))
+        ledger.close(look_in_queue(plan.runs))
         todo = [planned for planned in plan.runs if planned.state.name in TO_DO]
         for planned in todo:
             freeze(planned)
@@ -150,16 +151,16 @@ def submit_array(jobs: list[list[RunDir]], cluster: SlurmCluster, runs_dir: Path
     for task, runs in enumerate(jobs):
         for run in runs:
             run.cancelled.unlink(missing_ok=True)  # from now on it means this job
-            slurm.note(run, "submitting", name=name, task=task if len(jobs) > 1 else None)
+            ledger.note(run, "submitting", name=name, task=task if len(jobs) > 1 else None)
     try:
         submitted = hand_in(job.work, [[str(run.path) for run in runs] for runs in jobs], name, folder, cluster, after)
     except ConfigError:
         for run in (run for runs in jobs for run in runs):
-            slurm.note(run, "lost", job=None, state="", reason="refused")
+            ledger.note(run, "lost", job=None, state="", reason="refused")
         raise
     for one, runs in zip(submitted, jobs, strict=True):
         for run in runs:
-            slurm.note(run, "submitted", job=one.job_id, folder=str(folder), log=str(one.paths.stdout))
+            ledger.note(run, "submitted", job=one.job_id, folder=str(folder), log=str(one.paths.stdout))
     return Submitted(submitted[0].job_id.partition("_")[0], name, jobs)
 
 
@@ -254,13 +255,13 @@ def explain(refusal: str, cluster: SlurmCluster) -> ConfigError:
 def how_to_watch(going: list[PlannedRun]) -> str:
     """Say which runs have a job now, and what to do about them."""
     lines = [f"{one.rows[0]} seed {one.cfg.seed}: {one.state.words}" for one in going]
-    return "\n".join(
-        [
-            *lines,
-            "Watch them: python -m ablate.status --watch, or squeue --me. What one prints: python -m ablate.logs RUN",
-            "The same command submits nothing twice, and prints the table when all are done; cluster.wait=true waits.",
-        ]
-    )
+    if len(lines) > MAX_LISTED:
+        lines[MAX_LISTED:] = [f"… and {len(lines) - MAX_LISTED} more"]
+    lines += [
+        "Watch them: python -m ablate.status --watch, or squeue --me. What one prints: python -m ablate.logs RUN",
+        "The same command submits nothing twice, and prints the table when all are done; cluster.wait=true waits.",
+    ]
+    return "\n".join(lines)
 
 
 def describe(submitted: Submitted, cluster: SlurmCluster) -> str:
@@ -280,7 +281,7 @@ def wait(going: list[PlannedRun], console: Console) -> bool:
         Whether all of them came to an end.
     """
     runs = {(planned.rows[0], planned.cfg.seed): planned.run for planned in going}
-    enquiry = slurm.Enquiry()
+    enquiry = ledger.Enquiry()
     interrupts: list[int] = []
 
     def states() -> dict[tuple[str, int], RunState]:

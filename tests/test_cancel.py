@@ -7,8 +7,8 @@ from rich.console import Console
 from tiny import planned, tiny_run, undisturbed, wait_until
 
 from ablate import cancel, launch, record, slurm
+from ablate.ledger import note
 from ablate.rundir import RunDir, read_json, write_json, write_text
-from ablate.slurm import note
 from ablate.status import read_state
 
 pytestmark = pytest.mark.usefixtures("workplace")

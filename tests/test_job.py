@@ -6,9 +6,9 @@ from commands import Commands, commands  # noqa: F401 – a fixture
 from tiny import tiny_run, undisturbed
 
 from ablate import job, record, slurm
+from ablate.ledger import history, note
 from ablate.ranks import ALONE
 from ablate.rundir import RunDir, lock, write_json, write_text
-from ablate.slurm import history, note
 from ablate.spawn import DONE, FAILED, HELD, STOPPED
 from ablate.status import read_state
 from ablate.stop import StopFlag

@@ -15,7 +15,7 @@ from ablate.compose import PACKAGE
 ORDER = [
     "finding rundir stop typeset serve",
     "config ranks slurm",
-    "params schedule data device stats bleu spawn",
+    "params schedule data device stats bleu spawn ledger",
     "record estimate model adam cells judge mirror",
     "checkpoint decode loss track draw probe",
     "evaluate parallel",

@@ -5,9 +5,9 @@ import pytest
 from commands import commands  # noqa: F401 – a fixture
 from tiny import wait_until
 
-from ablate import logs, slurm
+from ablate import ledger, logs
+from ablate.ledger import note
 from ablate.rundir import RunDir, lock, write_json, write_text
-from ablate.slurm import note
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_running_run_is_followed_to_its_end(run, monkeypatch):
 
 def test_a_run_is_followed_as_long_as_slurm_has_its_job(run, commands, monkeypatch, capfd):  # noqa: F811
     monkeypatch.setattr(logs, "POLL_S", 0.01)
-    monkeypatch.setattr(slurm, "ASK_EVERY_S", 0.01)
+    monkeypatch.setattr(ledger, "ASK_EVERY_S", 0.01)
     write_text(run.log, "one\n")
     run.beat(state="stopped", reason="SIGTERM")
     note(run, "submitting", name="sweep", task=None)

@@ -9,10 +9,10 @@ from tiny import TINY, StopAt, planned, quiet, tiny_run, undisturbed
 from ablate import compose, config, record, retry, slurm
 from ablate.config import ConfigError
 from ablate.launch import freeze
+from ablate.ledger import history, note
 from ablate.named import called
 from ablate.plan import plan_from
 from ablate.rundir import RunDir, read_json, write_json, write_text
-from ablate.slurm import history, note
 from ablate.status import RunState, read_state
 from ablate.submit import submit
 from ablate.worker import STOPPED, take

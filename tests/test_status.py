@@ -9,9 +9,9 @@ from rich.console import Console
 
 from ablate import slurm, status
 from ablate.launch import freeze
+from ablate.ledger import Enquiry, note
 from ablate.plan import PlannedRun, plan_from
 from ablate.rundir import RunDir, lock, write_json, write_text
-from ablate.slurm import Enquiry, note
 from ablate.status import ago, duration, held, main, number, page, read_state, render, survey
 
 

@@ -11,9 +11,9 @@ from tiny import TINY, planned, quiet
 
 from ablate import compose, plan, slurm, submit
 from ablate.config import ConfigError, SlurmCluster
+from ablate.ledger import history, open_job
 from ablate.plan import plan_from
 from ablate.rundir import write_text
-from ablate.slurm import history, open_job
 from ablate.status import read_state
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -100,6 +100,15 @@ def test_runs_are_submitted_once_in_arrays_no_longer_than_the_site_allows(site):
     assert submit.submit(again, said.append) == []
     assert {planned.state.name for planned in again.runs} == {"queued"}
     assert len(site.calls("sbatch")) == 3
+
+
+def test_of_many_runs_that_have_jobs_the_first_are_listed(site):
+    asked = ask("seeds=22")
+    submit.submit(asked, quiet)
+    said = submit.how_to_watch(asked.runs).splitlines()
+    assert said[19] == "base seed 20: queued: job 14_3 pending, Priority"
+    assert said[20] == "… and 2 more"
+    assert said[21].startswith("Watch them: ")
 
 
 def test_a_limit_on_jobs_at_once_holds_for_all_arrays_together(site):

@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 from tiny import TINY, wait_until
 
-from ablate import record, run, slurm
+from ablate import ledger, record, run
 from ablate.named import find
 from ablate.rundir import RunDir, read_json
 
@@ -38,7 +38,7 @@ def records(root: str = "runs") -> dict[str, record.Record]:
 
 def events(one: RunDir, event: str) -> list[dict[str, object]]:
     """Give the lines of one kind of a run's `jobs.jsonl`."""
-    return [line for line in slurm.history(one) if line["event"] == event]
+    return [line for line in ledger.history(one) if line["event"] == event]
 
 
 def job_of(one: RunDir) -> str:
