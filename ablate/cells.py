@@ -26,7 +26,12 @@ VARIED = {"A": ["h"], "B": ["d_k"], "C": ["N", "d_model", "d_ff"], "D": ["P_drop
 LEVELS = (0.05, 0.01, 0.001)  # a mark for each that the corrected p is below
 MARK = "∗"  # not the ASCII asterisk, which Markdown would take for emphasis
 MISSING = "—"
-WORST_FIRST = ("running", "failed", "stopped")  # what a cell without a number says, if a seed of its row is at it
+WORST_FIRST = (
+    "running",
+    "failed",
+    "stopped",
+    "queued",
+)  # what a cell without a number says, if a seed is
 DIGITS = {"ppl": 2, "bleu": 1}  # as the paper prints them
 HEADERS = {"ppl": "PPL", "bleu": "BLEU"}
 DELTAS = (("", ""), ("Δ ", "d_"))  # a mean and its difference to base, as headed and as the frame has them

@@ -9,6 +9,7 @@ import difflib
 import hashlib
 import json
 import math
+import re
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
@@ -455,6 +456,10 @@ def check_slurm(cluster: SlurmCluster, device: str) -> None:
     alone = cluster.runs_per_job == 1 or max(nodes, cluster.gpus, cluster.ranks) == 1
     need(alone, "runs_per_job", "shares one GPU, or one node's CPUs, between runs of one process")
     need(cluster.stop_before_s < 60 * cluster.timeout_min, "stop_before_s", "must be less than cluster.timeout_min")
+    for field in ("setup", "sbatch"):
+        if any("wandb" in line.lower() and re.search(r"\b\w{40,}", line) for line in getattr(cluster, field)):
+            allowed = "seems to hold a key for W&B, and is written down; jobs inherit WANDB_API_KEY, or `wandb login`"
+            raise ConfigError(f"cluster.{field}", NOT_SAID, allowed)
     for line in cluster.sbatch:
         option = line.removeprefix("--").partition("=")[0]
         need(line.startswith("--"), "sbatch", f"{line!r} is no option such as '--exclude=n7'")

@@ -16,6 +16,7 @@ from wandb_workspaces.reports.v2.interface import Panel
 from ablate import claims, table
 from ablate.account import default_entity
 from ablate.ask import plan_of, reader
+from ablate.judge import Judgement
 from ablate.plan import Plan
 from ablate.rundir import write_text
 
@@ -80,6 +81,14 @@ def panels() -> dict[str, list[Panel]]:
     }
 
 
+def verdicts(judgements: list[Judgement], rows: list[str]) -> Panel:
+    """Show the claims that are about these rows alone, with their verdicts as they are now."""
+    about = [one for one in judgements if {finding.comparison.row for finding in one.findings} <= set(rows)]
+    lines = [f"- {one.claim.name}: “{one.claim.says}” (§ {one.claim.section}): **{one.words}**" for one in about]
+    text = "\n".join(lines) or "The paper makes no claim on these rows alone."
+    return wr.MarkdownPanel(markdown=text, layout=wr.Layout(w=24, h=2 + 2 * len(about)))
+
+
 def blocks(plan: Plan) -> dict[str, list[str]]:
     """List the rows of each block of a plan, base before each."""
     found: dict[str, list[str]] = {}
@@ -103,7 +112,8 @@ def runs_of(plan: Plan, rows: list[str]) -> str:
 
 
 def workspaces(plan: Plan, entity: str) -> list[ws.Workspace]:
-    """Build a workspace for each block: its runs grouped by row, and its panels."""
+    """Build a workspace for each block: its runs grouped by row, the claims about them, and its panels."""
+    judgements = claims.evaluate(plan)
     project = next(iter(plan.configs.values())).tracking.project
     return [
         ws.Workspace(
@@ -111,7 +121,8 @@ def workspaces(plan: Plan, entity: str) -> list[ws.Workspace]:
             project=project,
             name=f"Table 3 {heading(block)}, preset {plan.preset}",
             sections=[
-                ws.Section(name=name, panels=found, is_open=name != "Translations") for name, found in panels().items()
+                ws.Section(name=name, panels=found, is_open=name != "Translations")
+                for name, found in {"Claims": [verdicts(judgements, rows)], **panels()}.items()
             ],
             settings=ws.WorkspaceSettings(x_axis=STEP, max_runs=100),
             runset_settings=ws.RunsetSettings(

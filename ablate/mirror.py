@@ -5,10 +5,14 @@ metrics.jsonl and record.json are the truth: whatever goes wrong here is said, a
 
 import json
 import shutil
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from ablate.config import Config
 from ablate.rundir import RunDir, write_text
@@ -16,6 +20,7 @@ from ablate.rundir import RunDir, write_text
 START_S = 20  # how long W&B's server may keep a run waiting at its start
 FINISH_S = 20  # the same at its end, for what is not sent yet
 FINISH_WITH_MODEL_S = 600
+GRACE_S = 5  # after that it is ended: while a table or a model waits to be sent, W&B 0.31 heeds no limit of its own
 FLUSH_S = 0.5  # how much of the mirror a killed attempt may lose; `wandb leet` sees the rest meanwhile
 STOPPED = 75  # the exit code of a run that will go on
 
@@ -33,7 +38,7 @@ def group(sweeps: list[str], row: str) -> str:
 def start(
     run: RunDir, cfg: Config, identity: dict[str, Any], attempt: int, say: Callable[[str], None] = print
 ) -> "Mirror | None":
-    """Start W&B's copy of one attempt at a run; offline, with a word, if the server does not answer in time.
+    """Start W&B's copy of one attempt at a run.
 
     Args:
         run: W&B's files lie in its folder.
@@ -43,31 +48,94 @@ def start(
         say: told when the mirror is not what was asked for.
 
     Returns:
-        The mirror; None if none is wanted, or none can be had.
+        The mirror; None if none is wanted.
     """
     if cfg.tracking.mode == "none":
         return None
     online = cfg.tracking.mode == "online"
     if online:
         write_text(run.needs_sync, "tracking=wandb: W&B may lack a part of this run; python -m ablate.sync\n")
+    run.wandb.mkdir(parents=True, exist_ok=True)
+    return Mirror(
+        run, attempt, cfg.tracking.model_artifact, online, lambda online: begin(run, cfg, identity, online), say
+    )
+
+
+def begin(run: RunDir, cfg: Config, identity: dict[str, Any], online: bool) -> Any:
+    """Begin or go on with a run of W&B's, in files of its own; gives W&B's object for it."""
     import wandb  # here: it takes half a second, and tracking=none does without
 
-    earlier = set(run.wandb.glob("run-*"))
-    run.wandb.mkdir(parents=True, exist_ok=True)
-    try:
+    tags = (cfg.preset, cfg.row.block, f"seed{cfg.seed}")
+    # W&B 0.31 imports its launcher of jobs and its public interface there, 0.4 s of every run, and finds no job.
+    wandb.Run._detect_and_apply_job_inputs = lambda run: None
+    begun = wandb.init(
+        mode="online" if online else "offline",
+        dir=str(run.path),
+        project=cfg.tracking.project,
+        entity=cfg.tracking.entity,
+        id=run_id(identity["fingerprint"], cfg.seed),
+        name=f"{cfg.row.name} seed {cfg.seed}",
+        group=group(identity["sweeps"], cfg.row.name),
+        job_type="train",
+        tags=[tag[:64] for tag in tags if tag],  # W&B takes no more
+        config={**asdict(cfg), "fingerprint": identity["fingerprint"], "digests": identity["digests"]},
+        resume="allow",  # W&B continues the numbers of the attempts before, also when they are sent later
+        reinit="create_new",  # several runs in one process are several runs
+        settings=wandb.Settings(
+            init_timeout=START_S,
+            finish_timeout=FINISH_WITH_MODEL_S if cfg.tracking.model_artifact else FINISH_S,
+            finish_timeout_raises=True,
+            silent=True,
+            console="off",
+            disable_git=True,  # provenance.json has the commit, the packages and the machine
+            save_code=False,
+            x_save_requirements=False,
+            x_disable_stats=True,
+            x_disable_machine_info=True,
+            x_transaction_log_flush_interval=FLUSH_S,
+        ),
+    )
+    if online:
+        write_text(run.wandb_url, begun.url)
+    # Our own step is the axis: a resumed run logs earlier steps again, which W&B's own counter would drop.
+    begun.define_metric("*", step_metric="trainer_step")
+    return begun
+
+
+def end_service() -> None:
+    """End W&B's own process, which would go on trying to send; what it was told is in its files."""
+    import wandb
+
+    services = [child for child in psutil.Process().children() if child.name() == "wandb-core"]
+    for service in services:
+        service.suspend()  # or it would end a run twice in its file, which W&B's sync then refuses
+    with suppress(Exception, SystemExit):  # it would have us exit with the service's code
+        within(1.0, wandb.teardown)
+    for service in services:
+        service.kill()
+
+
+def within(seconds: float, do: Callable[[], object]) -> None:
+    """Do something that may hang, in a thread that is then left alone.
+
+    Raises:
+        TimeoutError: if it takes longer; else whatever it raises.
+    """
+    raised: list[BaseException] = []
+
+    def work() -> None:
         try:
-            return Mirror(run, cfg, identity, attempt, say, online)
-        except Exception as err:
-            if not online:
-                raise
-            say(f"W&B does not answer ({one_line(err)}); going on offline: this run needs sync")
-            wandb.teardown()  # or its service would say that the run's id is in use
-            for left in set(run.wandb.glob("run-*")) - earlier:
-                shutil.rmtree(left)  # nothing was logged to it
-            return Mirror(run, cfg, identity, attempt, say, online=False)
-    except Exception as err:  # whatever it is: a run is worth more than its mirror
-        say(f"W&B does not start ({one_line(err)}); going on without: metrics.jsonl is complete")
-        return None
+            do()
+        except BaseException as err:
+            raised.append(err)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise TimeoutError(f"no end after {seconds:.0f} s")
+    if raised:
+        raise raised[0]
 
 
 def one_line(err: Exception) -> str:
@@ -85,60 +153,63 @@ def summary(record: dict[str, Any]) -> dict[str, Any]:
 
 
 class Mirror:
-    """One attempt's part of a run on W&B."""
+    """One attempt's part of a run on W&B.
+
+    Where W&B does not take something while online, the attempt goes on offline, in further files of W&B's; where it
+    does not take something offline, it is left alone.
+    """
 
     def __init__(
         self,
         run: RunDir,
-        cfg: Config,
-        identity: dict[str, Any],
         attempt: int,
-        say: Callable[[str], None],
+        sends_model: bool,
         online: bool,
+        begin: Callable[[bool], Any],
+        say: Callable[[str], None],
     ):
-        """Start it; see `start`."""
-        import wandb
+        """Begin, online or not, by a function that gives W&B's object for the run; see `start`."""
+        self.run, self.attempt, self.sends_model, self.online = run, attempt, sends_model, online
+        self.begin, self.say = begin, say
+        self.wandb: Any = None
+        self.open()
 
-        self.run, self.attempt, self.say, self.online = run, attempt, say, online
-        self.sends_model = cfg.tracking.model_artifact
-        tags = (cfg.preset, cfg.row.block, f"seed{cfg.seed}")
-        # W&B 0.31 imports its launcher of jobs and its public interface there, 0.4 s of every run, and finds no job.
-        wandb.Run._detect_and_apply_job_inputs = lambda run: None
-        self.wandb: Any = wandb.init(
-            mode="online" if online else "offline",
-            dir=str(run.path),
-            project=cfg.tracking.project,
-            entity=cfg.tracking.entity,
-            id=run_id(identity["fingerprint"], cfg.seed),
-            name=f"{cfg.row.name} seed {cfg.seed}",
-            group=group(identity["sweeps"], cfg.row.name),
-            job_type="train",
-            tags=[tag[:64] for tag in tags if tag],  # W&B takes no more
-            config={**asdict(cfg), "fingerprint": identity["fingerprint"], "digests": identity["digests"]},
-            resume="allow",  # W&B continues the numbers of the attempts before, also when they are sent later
-            reinit="create_new",  # several runs in one process are several runs
-            settings=wandb.Settings(
-                init_timeout=START_S,
-                finish_timeout=FINISH_WITH_MODEL_S if self.sends_model else FINISH_S,
-                finish_timeout_raises=True,
-                silent=True,
-                console="off",
-                disable_git=True,  # provenance.json has the commit, the packages and the machine
-                save_code=False,
-                x_save_requirements=False,
-                x_disable_stats=True,
-                x_disable_machine_info=True,
-                x_transaction_log_flush_interval=FLUSH_S,
-            ),
-        )
-        # Our own step is the axis: a resumed run logs earlier steps again, which W&B's own counter would drop.
-        self.wandb.define_metric("*", step_metric="trainer_step")
+    def open(self) -> None:
+        """Begin, or begin again offline."""
+        earlier = set(self.run.wandb.glob("run-*"))
+        try:
+            self.wandb = self.begin(self.online)
+        except Exception as err:  # whatever it is: a run is worth more than its mirror
+            self.fail(err)
+            for left in set(self.run.wandb.glob("run-*")) - earlier:
+                shutil.rmtree(left, ignore_errors=True)  # nothing was logged to it
+
+    def fail(self, err: Exception) -> None:
+        """Go on offline, or, where this was so already, do without W&B."""
+        self.wandb = None
+        if not self.online:
+            self.say(f"W&B takes no more of this run ({one_line(err)}); metrics.jsonl is complete")
+            return
+        self.say(f"W&B does not take this run ({one_line(err)}); going on offline: this run needs sync")
+        self.online = False
+        end_service()
+        self.open()
+
+    def do(self, what: Callable[[Any], object]) -> None:
+        """Do something with W&B's run."""
+        if self.wandb is None:
+            return
+        try:
+            what(self.wandb)
+        except Exception as err:  # as above
+            self.fail(err)
+            self.do(what)
 
     def log(self, step: int, numbers: dict[str, Any]) -> None:
         """Pass on the numbers of one step."""
         self.do(lambda run: run.log({"trainer_step": step, "attempt": self.attempt, **numbers}))
 
-    def result(self, record: dict[str, Any], sentences: Iterable[tuple[str, str, str]]) -> None:
+    def result(self, record: dict[str, Any], sentences: Sequence[tuple[str, str, str]]) -> None:
         """Show what a finished run says of itself, its translations, and send its model if that is asked for.
 
         Args:
@@ -168,22 +239,20 @@ class Mirror:
         """
         if exit_code == STOPPED:
             self.do(lambda run: run.mark_preempting())
-        self.do(lambda run: run.finish(exit_code=exit_code))
-        if self.wandb is not None and self.online:
-            Path(f"{self.wandb.settings.sync_file}.synced").touch()  # W&B's own sign, which its sync heeds
+        run, self.wandb = self.wandb, None
+        if run is None:
+            return
+        limit_s = run.settings.finish_timeout + GRACE_S
+        try:
+            within(limit_s, lambda: run.finish(exit_code=exit_code))
+        except Exception as err:  # as above
+            self.say(f"W&B does not have all of this run ({one_line(err)}): it needs sync; metrics.jsonl is complete")
+            end_service()
+            return
+        if self.online:
+            Path(f"{run.settings.sync_file}.synced").touch()  # W&B's own sign, which its sync heeds
             if not unsent(self.run):
                 self.run.needs_sync.unlink(missing_ok=True)
-        self.wandb = None
-
-    def do(self, what: Callable[[Any], object]) -> None:
-        """Do something with W&B's run; after the first failure nothing any more."""
-        if self.wandb is None:
-            return
-        try:
-            what(self.wandb)
-        except Exception as err:  # whatever it is: a run is worth more than its mirror
-            self.wandb = None
-            self.say(f"W&B did not take all of this run ({one_line(err)}); metrics.jsonl is complete")
 
 
 def fragments(run: RunDir) -> list[Path]:

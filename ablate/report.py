@@ -18,12 +18,13 @@ from urllib.parse import quote
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from ablate import ledger
 from ablate.ask import plan_of, reader
 from ablate.config import ConfigError
 from ablate.plan import Plan, runs_on_disk
 from ablate.rundir import RunDir, write_text
 from ablate.serve import Site, server
-from ablate.status import held, read_state
+from ablate.status import PATIENCE_S, held, read_state, with_fate
 from ablate.typeset import html_symbol
 from ablate.view import content, files
 
@@ -59,9 +60,13 @@ def render(view: dict[str, Any], version: str = "") -> str:
 def signs(folder: Path) -> Hashable:
     """Give what differs once a run in a preset's folder was planned, said something, ended or died."""
     runs = (run for found in runs_on_disk(folder).values() for run in found)
-    return tuple(
-        (run.path, held(run.lock), *map(stamp, (run.record, run.error, run.heartbeat, run.metrics))) for run in runs
-    )
+    return tuple((run.path, held(run.lock), *map(stamp, watched(run))) for run in runs)
+
+
+def watched(run: RunDir) -> tuple[Path, ...]:
+    """List the files that tell what the page says of a run."""
+    states = (run.record, run.error, run.heartbeat, run.metrics, run.cancelled, run.jobs)
+    return (*states, run.needs_sync, run.wandb_url)
 
 
 def stamp(file: Path) -> tuple[int, int] | None:
@@ -75,17 +80,23 @@ def stamp(file: Path) -> tuple[int, int] | None:
 
 def site(arguments: argparse.Namespace, plan: Plan) -> Site:
     """Make the page that follows a plan's runs."""
+    enquiry = ledger.Enquiry(PATIENCE_S)
+
+    def look() -> Hashable:
+        if enquiry.due:
+            enquiry.ask(planned.run for planned in plan.runs)
+        return signs(plan.runs_dir / plan.preset), tuple(enquiry.fates.items())
 
     def build(version: str) -> str:
         nonlocal plan
         if not plan.digests:
             plan = plan_of(arguments)  # until it is prepared, no run can be told to be of these rows
         for planned in plan.runs:
-            planned.state = read_state(planned.run)
+            planned.state = with_fate(read_state(planned.run), enquiry.fates.get(planned.run))
         view = content(plan, lambda file: f"runs/{quote(str(file.relative_to(plan.runs_dir)))}", arguments.sentences)
         return render(view, version)
 
-    return Site(build, lambda: signs(plan.runs_dir / plan.preset), plan.runs_dir, SERVED)
+    return Site(build, look, plan.runs_dir, SERVED)
 
 
 def serve(arguments: argparse.Namespace, plan: Plan) -> int:
@@ -122,6 +133,9 @@ def main(argv: list[str] | None = None) -> int:
         plan = plan_of(arguments)
         if arguments.serve:
             return serve(arguments, plan)
+        fates = ledger.fates([planned.run for planned in plan.runs], patience_s=PATIENCE_S)
+        for planned in plan.runs:
+            with_fate(planned.state, fates.get(planned.run))
         out = arguments.out or Path("report.html")
         folder = out.absolute().parent
         page = render(content(plan, lambda file: quote(os.path.relpath(file, folder)), arguments.sentences))

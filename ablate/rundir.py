@@ -175,6 +175,11 @@ class RunDir:
         return self.path / "wandb"
 
     @property
+    def wandb_url(self) -> Path:
+        """The address at which W&B shows this run; there once W&B has a part of it."""
+        return self.wandb / "url.txt"
+
+    @property
     def needs_sync(self) -> Path:
         """Says that W&B, which was to have all of this run, may lack a part of it; `ablate.sync` removes it."""
         return self.path / "needs-sync.txt"

@@ -5,6 +5,7 @@
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,13 +14,14 @@ from pathlib import Path
 
 from ablate.mirror import fragments, unsent
 from ablate.named import find, runs_folder
-from ablate.rundir import Held, RunDir, lock
+from ablate.rundir import Held, RunDir, lock, write_text
 from ablate.status import held
 
 AT_ONCE = 4  # runs; the attempts of one are sent one after the other
 LAST_LINES = 5  # of what W&B said, where a run was not sent
 # W&B's own settings would try for an hour: the same command can be given again.
 TRIES = {f"WANDB__{what}_RETRY_MAX": "3" for what in ("GRAPHQL", "FILE_STREAM", "FILE_TRANSFER")}
+ALOUD = {"WANDB_SILENT": "false", "WANDB_QUIET": "false"}  # what it says is read here
 
 
 def due(run: RunDir) -> list[Path]:
@@ -43,11 +45,14 @@ def send(run: RunDir) -> str:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
-                env={**TRIES, **os.environ, "WANDB_DIR": str(run.path)},  # where W&B puts its own log
+                env={**TRIES, **os.environ, **ALOUD, "WANDB_DIR": str(run.path)},  # where W&B puts its own log
             )
             if done.returncode or set(files) & set(unsent(run)):
                 return "\n".join(done.stdout.splitlines()[-LAST_LINES:]) or f"exit code {done.returncode}"
             run.needs_sync.unlink(missing_ok=True)
+            name = re.escape(files[-1].stem.removeprefix("run-"))
+            if shown := re.search(rf"https?://\S+/runs/{name}\b", done.stdout):
+                write_text(run.wandb_url, shown[0])
     except Held as err:
         return f"{err} is sending this run"
     return ""

@@ -191,8 +191,14 @@ def run_of(planned: PlannedRun, link: Link) -> dict[str, Any]:
         ],
         "where": last.get("host", ""),
         "fingerprint": planned.fingerprint if "digest.corpus" in planned.science else "",  # else it is not final
-        "links": [(file.name, link(file)) for file in files(planned.run) if file.exists()],
+        "links": [(file.name, link(file)) for file in files(planned.run) if file.exists()] + on_wandb(planned.run),
     }
+
+
+def on_wandb(run: RunDir) -> list[tuple[str, str]]:
+    """Give the link to where W&B shows a run; none before W&B has a part of it."""
+    address = run.wandb_url.read_text("utf-8").strip() if run.wandb_url.exists() else ""
+    return [("W&B", address)] if address.startswith(("https://", "http://")) else []
 
 
 def files(run: RunDir) -> list[Path]:

@@ -122,6 +122,30 @@ def test_what_does_not_fit_together_on_slurm_is_refused(changes, field, why):
     assert refused.value.field == f"cluster.{field}"
 
 
+@pytest.mark.parametrize(
+    ("field", "line"),
+    [
+        ("setup", "export WANDB_API_KEY={}"),
+        ("setup", "wandb login --relogin 'local-{}'"),
+        ("setup", "echo machine api.wandb.ai login user password wandb_v1_{} > ~/.netrc"),
+        ("sbatch", "--export=ALL,WANDB_API_KEY={}"),
+    ],
+)
+def test_a_key_for_wandb_is_refused_in_what_is_written_down_and_not_repeated(field, line):
+    key = "0123456789abcdef" * 2 + "01234567"
+    cfg = with_value(ON_SLURM, f"cluster.{field}", ["module load cuda", line.format(key)])
+    with pytest.raises(ConfigError, match=rf"cluster\.{field}: seems to hold a key for W&B") as refused:
+        check(cfg)
+    assert key not in str(refused.value)
+
+
+def test_what_only_fetches_a_key_for_wandb_is_allowed():
+    commit = "0123456789abcdef" * 2 + "01234567"
+    fetched = "export WANDB_API_KEY=$(cat ~/.wandb-key)"
+    lines = [fetched, "export WANDB_BASE_URL=https://wandb.example", f"git checkout {commit}"]
+    check(with_value(ON_SLURM, "cluster.setup", lines))
+
+
 def test_gpus_without_effect_are_refused():
     with pytest.raises(ConfigError, match=r"cluster\.gpus=1: has no effect with device=cpu"):
         check(with_value(with_value(ON_SLURM, "cluster.gpus", 1), "device", "cpu"))

@@ -64,6 +64,15 @@ def test_a_block_shows_the_planned_runs_of_its_rows_and_no_others(plan):
     )
 
 
+def test_a_workspace_shows_the_claims_about_its_rows_alone(plan):
+    claims = [page.sections[0].panels[0].markdown for page in workspaces(plan, "team")]
+    assert ["key size" in text for text in claims] == [True, False]  # (B)'s, (D)'s
+    assert ["dropout" in text for text in claims] == [False, True]
+    assert all("undecided" in text or "supported" in text or "contradicted" in text for text in claims)
+    single = workspaces(plan_from(TINY, prepare=False), "team")
+    assert single[0].sections[0].panels[0].markdown == "The paper makes no claim on these rows alone."
+
+
 def test_panels_show_nothing_but_what_runs_log():
     run = tiny_run()
     assert take(run, StopFlag()) == DONE, run.error.read_text()

@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browser import browser  # noqa: F401 – a fixture
+from commands import commands  # noqa: F401 – a fixture
 from playwright.sync_api import Browser, Page, expect
 from records import finish
 
-from ablate import report
+from ablate import ledger, report, serve
+from ablate.ask import plan_of, reader
 from ablate.launch import freeze
 from ablate.plan import Plan, PlannedRun, plan_from
 from ablate.rundir import write_text
@@ -303,6 +305,37 @@ def test_the_served_page_follows_a_sweep_without_losing_the_place(opened, heard,
     finally:
         served.kill()
         served.stdout.close()
+
+
+def test_the_page_says_which_runs_wait_in_slurms_queue_and_follows_it(commands, workplace, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(ledger, "ASK_EVERY_S", 0.0)
+    monkeypatch.setattr(serve, "SHORTEST_S", 0.0)
+    monkeypatch.setattr(serve, "SHARE", 0)
+    arguments = ["row_B", "preset=smoke"]
+    plan = plan_from(["+sweep=row_B", *arguments[1:]], prepare=True, say=lambda text: None)
+    for planned, job in zip(plan.runs[:2], ("12", "13"), strict=True):
+        ledger.note(planned.run, "submitting", name=job, task=None)
+        ledger.note(planned.run, "submitted", job=job, log=None)
+    commands.add("sacct", "")
+    commands.add("squeue", "echo '12|12|PENDING|Priority'; echo '13|13|PENDING|<b>'")
+    assert report.main(arguments) == 0
+    for page in (Path("report.html").read_text("utf-8"), served(arguments).current()[2]):
+        assert '<span class="state queued">2</span> queued' in page
+        assert "queued</span>: job 12 pending, Priority" in page
+        assert "pending, &lt;b&gt;" in page
+    site = served(arguments)
+    site.current()
+    commands.add("squeue", "echo '12|12|RUNNING|None'; echo '13|13|PENDING|Priority'")
+    _, version, page = site.current()
+    assert "running</span>: job 12 running" in page
+    assert site.current()[1] == version
+
+
+def served(arguments: list[str]) -> serve.Site:
+    """Give the page that follows runs, without a server."""
+    asked = reader("report", "").parse_args(arguments)
+    asked.sentences = 8
+    return report.site(asked, plan_of(asked))
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,16 @@ def test_a_run_says_what_it_does_and_links_to_the_files_it_has(workplace):
     assert (fresh["state"], fresh["step"], fresh["links"]) == ("new", "", [])
 
 
+@pytest.mark.parametrize(
+    ("address", "linked"), [("https://wandb.ai/t/ablate/runs/0-1", True), ("javascript:alert(1)", False)]
+)
+def test_a_run_that_was_sent_links_to_its_page_on_wandb(workplace, address, linked):
+    plan = planned()
+    assert shown(plan)["runs"][0]["links"] == []
+    write_text(plan.runs[0].run.wandb_url, address)
+    assert shown(plan)["runs"][0]["links"] == ([("W&B", address)] if linked else [])
+
+
 def test_sixty_runs_of_2000_steps_are_few_numbers_and_the_thinning_is_said():
     steps = range(1, 2001)
     lines = pd.DataFrame(

@@ -7,10 +7,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import wandb
 from server import KEY, Server
+from test_mirror import RECORD, SENTENCES
 from tiny import EVERY, StopAt, tiny_run
 
 from ablate import mirror, sync
@@ -39,9 +41,16 @@ def logged(run: RunDir) -> list[tuple[int, int]]:
     return [(line["attempt"], line["step"]) for line in lines]
 
 
-def numbers(lines: list[dict[str, object]]) -> list[dict[str, object]]:
-    """Lines of metrics.jsonl without their time."""
-    return [{key: value for key, value in line.items() if key != "time"} for line in lines]
+def page(server: Server, record: dict[str, Any]) -> str:
+    """The address of a run's page; openwandb's user is called default."""
+    return f"{server.url}/default/ablate/runs/{record['fingerprint']}-{record['seed']}"
+
+
+def keys(folder: Path) -> list[Path]:
+    """The files under a folder that hold the key for the server."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(files) > 10
+    return [path for path in files if KEY.encode() in path.read_bytes()]
 
 
 @contextmanager
@@ -86,11 +95,10 @@ def test_a_run_that_is_watched_arrives_whole_and_the_key_stays_out_of_its_files(
     assert [row[2] for row in shown["data"]] == run.hypotheses("dev").read_text().splitlines()
     ((model,),) = server.ask("SELECT name FROM artifacts WHERE artifact_type = 'model'")
     assert model == f"model-{record['fingerprint']}-1"
+    assert run.wandb_url.read_text() == page(server, record)
     assert not run.needs_sync.exists()
     assert read_state(run).words == "done"
-    files = [log, *(path for path in run.path.rglob("*") if path.is_file())]
-    assert len(files) > 10
-    assert [path for path in files if KEY.encode() in path.read_bytes()] == []
+    assert keys(workplace) == []
     assert send("--dry-run") == 0
     assert "0 of 1 runs have something to send" in capsys.readouterr().out
 
@@ -107,6 +115,8 @@ def test_a_server_that_is_away_at_the_start_costs_nothing_but_a_sync(server, cap
     assert send() == 0
     assert sent(server) == logged(run)
     assert json.loads(server.run()["summary"]["record"]) == read_json(run.record)
+    assert run.wandb_url.read_text() == page(server, read_json(run.record))
+    assert keys(run.path) == []
     assert read_state(run).words == "done"
     before = server.lines()
     assert send() == 0
@@ -127,20 +137,28 @@ def test_a_server_that_is_killed_and_started_again_gets_every_line(server):
     assert not run.needs_sync.exists()
 
 
-def test_a_server_that_goes_away_for_good_costs_nothing_but_a_sync(server, monkeypatch):
+@pytest.mark.parametrize("when", ["while training", "before the end"])
+def test_a_server_that_goes_away_for_good_costs_nothing_but_a_sync(server, when, monkeypatch):
     monkeypatch.setattr(mirror, "FINISH_S", 5)
+    monkeypatch.setattr(mirror, "GRACE_S", 2)
     run, said = tiny_run(ONLINE), []
     with tracker(run, said=said) as log:
         for step in range(1, 31):
             log.log(step, loss=1 / step)
-            if step == 10:
+            if step == 10 and when == "while training":
                 server.kill()
+        log.result(RECORD, SENTENCES)  # a table, for which W&B would wait as long as it takes
+        server.kill()
     assert len(said) == 1
+    assert "needs sync" in said[0]
     assert run.needs_sync.exists()
     assert len(read_metrics(run.metrics)) == 30
     server.start()
     assert send() == 0
     assert set(sent(server)) == set(logged(run))
+    assert json.loads(server.run()["summary"]["record"]) == RECORD
+    (table,) = server.folder.glob("files/*/*/*/media/table/dev_translations*.json")
+    assert json.loads(table.read_text())["data"] == [list(one) for one in SENTENCES]
     assert not run.needs_sync.exists()
 
 
