@@ -196,7 +196,7 @@ def test_a_mirror_that_is_no_address_is_refused(mirror):
 @pytest.mark.parametrize("damage", [lambda whole: whole[:-1000], lambda whole: whole[:5000] + b"x" + whole[5001:]])
 def test_a_damaged_file_is_refused_and_the_next_one_is_not_held_to_its_digest(server, root, damage):
     server.files[PLACE] = damage(CONTENT)
-    with pytest.raises(CorpusError, match=r"https://files.example/a/text.gz is damaged \("):
+    with pytest.raises(CorpusError, match=r"what came as https://files.example/a/text.gz is damaged \("):
         fetch(FILE, access(mirror=server.url), quiet)
     assert left(root) == []
     server.files[PLACE] = CONTENT
@@ -207,7 +207,7 @@ def test_a_damaged_file_is_refused_and_the_next_one_is_not_held_to_its_digest(se
 def test_what_is_no_archive_is_refused_and_the_next_one_is_not_held_to_its_digest(server, root, sent):
     archive = Remote("https://files.example/b.tgz")
     server.files["files.example/b.tgz"] = sent
-    with pytest.raises(Unfinished, match=r"https://files.example/b.tgz is damaged \("):
+    with pytest.raises(Unfinished, match=r"what came as https://files.example/b.tgz is damaged \("):
         fetch(archive, access(mirror=server.url), quiet)
     assert left(root) == []
     server.files["files.example/b.tgz"] = tar({"x": b"x"})

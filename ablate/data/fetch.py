@@ -112,7 +112,9 @@ def _check(remote: Remote, path: Path, data: DownloadedData) -> None:
     try:
         read_through(path, Path(remote.place).name)
     except DamagedArchive as err:
-        raise Unfinished(f"{remote.url} is damaged ({err}): delete it and fetch it again, or {OTHERWISE}") from err
+        raise Unfinished(
+            f"what came as {remote.url} is damaged ({err}): delete it and fetch it again, or {OTHERWISE}"
+        ) from err
     with waiting_lock(lock_file.with_name(f".{lock_file.name}.lock"), lock_file.name, lambda line: None):
         write_json(lock_file, {**_digests(lock_file), remote.place: digest})
 
