@@ -254,8 +254,10 @@ def test_a_lock_file_of_ones_own_is_written_and_enforced(server, root, tmp_path)
         fetch(FILE, access(mirror=server.url, lock_file=str(mine)), quiet)
     assert path.exists()
     mine.write_text("[]")
+    path.unlink()
     with pytest.raises(ConfigError, match=r"data.lock_file='.*mine.json': must hold a JSON object"):
         fetch(FILE, access(mirror=server.url, lock_file=str(mine)), quiet)
+    assert fetch(FILE, access(mirror="http://127.0.0.1:9"), quiet) == path  # what had come was kept
 
 
 def test_a_publishers_digest_is_enforced_at_once(server, root):

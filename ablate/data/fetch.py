@@ -24,6 +24,8 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0  # before the first retry, doubled fo
 FULL = (errno.ENOSPC, errno.EDQUOT)
 OTHERWISE = "give data.mirror=URL, or data.folder=FOLDER with the file in it"
 PASSING = (408, 425, 429, 500, 502, 503, 504)  # answers that another try may not get
+# Reasons that another try will not change: an address that is none, and a server that is not who it should be.
+HOPELESS = (str, http.client.InvalidURL, ssl.SSLCertVerificationError)
 
 
 @dataclass(frozen=True)
@@ -69,18 +71,18 @@ def fetch(remote: Remote, data: DownloadedData, say: Say) -> Path:
         return path
     path = data_root() / "downloads" / remote.place
     with waiting_lock(path.with_name(f".{path.name}.lock"), path.name, say):
-        if not path.is_file():
-            part = path.with_name(f".{path.name}.part")
-            _download(remote, part, data, say)
-            try:
-                _check(remote, part, data)
-            except Unfinished:
-                _forget(part)
-                raise
-            part.rename(path)
-            _forget(part)
-        else:
+        if path.is_file():
             _check(remote, path, data)
+            return path
+        part = path.with_name(f".{path.name}.part")
+        _download(remote, part, data, say)
+        try:
+            _check(remote, part, data)
+        except Unfinished:
+            _forget(part)
+            raise
+        part.rename(path)
+        _forget(part)
     return path
 
 
@@ -112,9 +114,8 @@ def _check(remote: Remote, path: Path, data: DownloadedData) -> None:
     try:
         read_through(path, Path(remote.place).name)
     except DamagedArchive as err:
-        raise Unfinished(
-            f"what came as {remote.url} is damaged ({err}): delete it and fetch it again, or {OTHERWISE}"
-        ) from err
+        again = f"delete it and fetch it again, or {OTHERWISE}"
+        raise Unfinished(f"what came as {remote.url} is damaged ({err}): {again}") from err
     with waiting_lock(lock_file.with_name(f".{lock_file.name}.lock"), lock_file.name, lambda line: None):
         write_json(lock_file, {**_digests(lock_file), remote.place: digest})
 
@@ -208,9 +209,7 @@ def _explained(url: str, part: Path) -> Iterator[None]:
         if isinstance(err, OSError) and err.errno in FULL:
             raise Unfinished(f"{part}: {err.strerror}; what has come is kept, the same command continues") from err
         reason = err.reason if isinstance(err, URLError) else err
-        if isinstance(
-            reason, (str, http.client.InvalidURL, ssl.SSLCertVerificationError)
-        ):  # the address, or who is there
+        if isinstance(reason, HOPELESS):
             raise Unfinished(f"{url}: {reason}; {OTHERWISE}") from err
         raise Interrupted(f"{type(reason).__name__}: {reason}" if str(reason) else type(reason).__name__) from err
 

@@ -91,15 +91,8 @@ class Progress:
     """
 
     def __init__(self, what: str, total: int | None, say: Say, done: int = 0, unit: str = "pairs", per: int = 1):
-        self.what, self.total, self.say, self.first, self.done, self.unit, self.per = (
-            what,
-            total,
-            say,
-            done,
-            done,
-            unit,
-            per,
-        )
+        self.what, self.total, self.say, self.unit, self.per = what, total, say, unit, per
+        self.first = self.done = done
         self.start_s = self.last_s = time.monotonic()
 
     def add(self, number: int) -> bool:
