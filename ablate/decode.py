@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ablate.config import DecodeConfig
 from ablate.data.batch import source_batches
+from ablate.device import keep_freed_memory
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -280,7 +281,10 @@ def translate_all(
         PositionError: before the first step, if the longest sentence needs more learned positions than there are.
         Stopped: when `should_stop` says so.
     """
-    num_threads = torch.get_num_threads() if torch.device(device).type == "cpu" else 1
+    on_cpu = torch.device(device).type == "cpu"
+    num_threads = torch.get_num_threads() if on_cpu else 1
+    if on_cpu:
+        keep_freed_memory()
     each = max(1, min(decode.batch_sentences, -(-len(sentences) // num_threads)))  # so that no thread goes without
 
     def search(batch: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, list[Hypothesis]]:
