@@ -51,7 +51,7 @@ LARGE_BLOCKS = (2**30, 2**25)  # bytes: larger ones go back at once; older versi
 
 
 def keep_freed_memory() -> bool:
-    """Let this process keep what it frees, since every update and step asks for the same again; tell whether it could be done.
+    """Let this process keep what it frees, since it soon asks for the same again; tell whether it could be done.
 
     glibc otherwise hands it back to the system and gets it anew, page by page, which takes 5 % of training on a CPU.
     The most memory held at once hardly changes. Elsewhere (macOS, musl) nothing is done.
