@@ -251,6 +251,34 @@ def test_a_hostile_name_of_a_row_is_only_text_in_tables_and_figures(opened, made
     assert page.locator("img, b").count() == 0
 
 
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_long_names_and_errors_leave_room_for_the_numbers(opened, made, tmp_path, monkeypatch, width, height):
+    monkeypatch.setenv("ABLATE_DATA", str(made.parent / "data"))
+    plan, name = planned(made.parent), "a_row_whose_name_says_what_it_is_for_" * 3
+    plan.rows = {name if row == "A_h1" else row: runs for row, runs in plan.rows.items()}
+    plan.configs = {name if row == "A_h1" else row: cfg for row, cfg in plan.configs.items()}
+    plan.rows[name][0].rows[0] = name
+    plan.rows["A_h32"][0].state.reason = "RuntimeError:" + "x" * 300
+    (tmp_path / "page.html").write_text(report.render(content(plan, str, 2)))
+    page = opened((tmp_path / "page.html").as_uri(), width=width, height=height)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    for place in ("#table", "#runs"):
+        first = page.locator(f"{place} tbody th").first.bounding_box()
+        assert first["width"] < width / 2
+    marks = page.locator("#differences svg").first.locator("circle")
+    places = [marks.nth(i).bounding_box()["x"] for i in range(marks.count())]
+    assert max(places) - min(places) > width / 10
+
+
+def test_a_single_logged_point_is_drawn(opened, made, tmp_path, monkeypatch):
+    monkeypatch.setenv("ABLATE_DATA", str(made.parent / "data"))
+    plan = plan_from([*ASKED[:1], f"runs_dir={tmp_path / 'runs'}"], prepare=True, say=lambda text: None)
+    log(plan.runs[0], 9.0, steps=2)
+    (tmp_path / "page.html").write_text(report.render(content(plan, str, 2)))
+    page = opened((tmp_path / "page.html").as_uri())
+    assert page.locator("#curves svg[role=img] circle").count() == 2  # training loss and dev perplexity
+
+
 def test_no_script_but_its_own_runs_and_nothing_can_be_sent(browser, made):  # noqa: F811
     page = browser.new_page()
     page.goto(made.as_uri())

@@ -9,6 +9,7 @@ const METRICS = {
 const LOGGED = { loss: ["training loss (nats per subword)", "linear"], dev_ppl: ["dev perplexity (per subword)", "log"] };
 const DASHES = [null, null, "6 3", "6 2 1.5 2", "1.5 2.5"]; // changes with the colours, 7 rows before a pair comes again
 const LOOK = { fontSize: "12px", background: "transparent", color: "var(--ink)" };
+const LETTER = 6.6; // pixels, on average
 const ACROSS = { labelAnchor: "center", labelArrow: "none" };
 const GRID = { stroke: "var(--rule)", strokeOpacity: 1 };
 const ZERO = { stroke: "var(--faint)" };
@@ -86,9 +87,10 @@ function forest(rows, metric, width) {
   const known = rows.filter((row) => row[`${column}_low`] != null);
   const base = rows.find((row) => row.row === "base");
   const bases = ["", "paper_"].map((whose) => number(base?.[whose + value], digits));
-  const longest = d3.max(rows, (row) => row.label.length) ?? 4;
+  const longest = Math.min(d3.max(rows, (row) => row.label.length) ?? 4, Math.floor(0.36 * width / LETTER));
+  const fit = (label = "") => label.length > longest ? `${label.slice(0, longest - 1)}…` : label;
   return image({
-    width, height: 56 + 21 * domain.length, marginLeft: 14 + 6.6 * longest, marginBottom: 40, style: LOOK,
+    width, height: 56 + 21 * domain.length, marginLeft: 14 + LETTER * longest, marginBottom: 40, style: LOOK,
     x: {
       ...ACROSS, domain: limits, ticks: Math.max(3, width / 90), tickFormat: change,
       label: `${label} to base’s ${bases[0]}; the paper’s to ${bases[1]}`,
@@ -98,7 +100,7 @@ function forest(rows, metric, width) {
     marks: [
       Plot.gridX(GRID),
       Plot.ruleX([0], ZERO),
-      Plot.axisY({ tickSize: 0, tickFormat: (name) => labels.get(name) ?? "", fill: "currentColor" }),
+      Plot.axisY({ tickSize: 0, tickFormat: (name) => fit(labels.get(name)), fill: "currentColor" }),
       Plot.ruleY(known, { y: "row", x1: clamp(`${column}_low`, limits), x2: clamp(`${column}_high`, limits), ...INTERVAL }),
       Plot.text(cuts(known, column, limits, "◂▸"), { y: (cut) => cut.row.row, x: "at", ...HEAD }),
       Plot.dot(rows, { y: "row", x: papers, ...PAPERS }),
@@ -177,6 +179,7 @@ function curve(found, index, column, width) {
         x: "step", y1: "low", y2: "high", fill: style(points).stroke, fillOpacity: 0.15, clip: true,
       })),
       ...lines.map((points) => Plot.lineY(points, { x: "step", y: "mean", ...style(points), strokeWidth: 1.6, clip: true })),
+      Plot.dot(lines.filter((points) => points.length === 1).flat(), { x: "step", y: "mean", fill: (point) => look(index(point.row)).stroke }),
       Plot.dot(late, Plot.pointer({ ...near, r: 3.5, fill: (point) => look(index(point.row)).stroke })),
       Plot.tip(late, Plot.pointer({ ...near, title, ...tip(width) })),
     ],
