@@ -64,6 +64,18 @@ def test_the_next_test_finds_an_idle_cluster(cluster):
     assert cluster.idle()
 
 
+def test_a_test_that_waits_for_ever_is_broken_off():
+    left_s, again_s = signal.setitimer(signal.ITIMER_REAL, 0.1, 1)  # the second one reaches what waits on the way out
+    with (
+        pytest.raises(TimeoutError, match="this test has taken longer"),
+        subprocess.Popen(["sleep", "1000"]) as process,
+    ):
+        process.wait()
+    signal.setitimer(signal.ITIMER_REAL, left_s, again_s)
+    process.kill()
+    process.wait()
+
+
 def test_nothing_is_left_of_a_cluster(tmp_path, monkeypatch):
     if missing():
         pytest.skip(missing())
