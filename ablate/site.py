@@ -20,8 +20,9 @@ from ablate.params import count_parameters
 from ablate.plan import resolved
 from ablate.record import code_digest
 from ablate.rundir import lock, read_json, write_json
+from ablate.sbatch import hand_in, need_slurm
 from ablate.slurm import Unreachable
-from ablate.submit import FOLDER, hand_in, need_slurm
+from ablate.submit import FOLDER
 
 PATIENCE_S = 60.0  # for the probe to answer
 POLL_S, ASK_EVERY_S = 0.2, 3.0

@@ -15,7 +15,7 @@ from ablate.compose import PACKAGE
 ORDER = [
     "finding rundir stop typeset serve",
     "config ranks slurm",
-    "params schedule data device stats bleu spawn ledger",
+    "params schedule data device stats bleu spawn ledger sbatch",
     "record estimate model adam cells judge mirror",
     "checkpoint decode loss track draw probe",
     "evaluate parallel",
@@ -37,7 +37,7 @@ TORCH = "model loss adam checkpoint decode evaluate parallel train attempt trans
 DOORS = {
     "hydra": {"compose", "run"},
     "sacrebleu": {"bleu", "data"},
-    "submitit": {"submit"},
+    "submitit": {"sbatch"},
     "wandb": {"mirror", "account"},
     "wandb_workspaces": {"dashboard"},
     "pandas": {"table", "history", "draw"},

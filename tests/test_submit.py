@@ -1,4 +1,3 @@
-import os
 import re
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from records import finish
 from tiny import TINY, planned, quiet
 
 from ablate import compose, plan, slurm, submit
-from ablate.config import ConfigError, SlurmCluster
+from ablate.config import ConfigError
 from ablate.ledger import history, open_job
 from ablate.plan import plan_from
 from ablate.rundir import write_text
@@ -18,7 +17,6 @@ from ablate.status import read_state
 
 pytestmark = pytest.mark.usefixtures("workplace")
 ON_SLURM = [*TINY[:1], *TINY[2:], "cluster=slurm"]  # without device=cpu
-RECORDED = Path(__file__).with_name("batch_script.txt")
 
 
 # What squeue says of the batch scripts that sbatch was called with: everything is pending.
@@ -44,43 +42,10 @@ def ask(*overrides: str) -> plan.Plan:
     return plan_from([*ON_SLURM, *overrides], prepare=True, say=quiet)
 
 
-def cluster(**fields: object) -> SlurmCluster:
-    """Give the default cluster with some fields changed."""
-    cfg = compose.compose(["cluster=slurm", *(f"cluster.{name}={value}" for name, value in fields.items())])
-    return cfg.cluster
-
-
 def scripts() -> list[str]:
     """Give the batch scripts that were written, in the order of their numbers."""
     found = sorted(Path("runs/slurm").glob("*/*_submission.sh"), key=lambda path: path.name)
     return [path.read_text() for path in found]
-
-
-def test_the_batch_script_is_as_recorded(site):  # S10
-    """The recorded script was written by this code and read line by line against sbatch's manual."""
-    submit.submit(
-        ask(
-            *("+row=A_h4", "seeds=2", "cluster.partition=gpu", "cluster.account=lab", "cluster.qos=long"),
-            *("cluster.constraint=nvme", "cluster.nodes=2", "cluster.gpus=4", "cluster.gpu_type=h200"),
-            *("cluster.cpus=6", "cluster.mem_gb=1.5", "cluster.timeout_min=90", "cluster.stop_before_s=120"),
-            *("cluster.max_parallel=1", "cluster.setup=['module load cuda','ulimit -c 0']"),
-            "cluster.sbatch=['--exclude=n7','--exclusive']",
-        ),
-        quiet,
-    )
-    (text,) = scripts()
-    folder = next(Path("runs/slurm").absolute().glob("ablate-*"))
-    said = text.replace(str(folder), "FOLDER").replace(folder.name, "NAME").replace(sys.executable, "PYTHON")
-    assert said == RECORDED.read_text()
-
-
-def test_a_null_field_is_left_to_the_site(site):
-    submit.submit(ask(), quiet)
-    options = set(re.findall(r"#SBATCH --([\w-]+)", scripts()[0]))
-    assert options == {
-        *("cpus-per-task", "job-name", "nodes", "ntasks-per-node", "open-mode", "output", "requeue", "signal", "time"),
-        "wckey",  # submitit's own
-    }
 
 
 def test_runs_are_submitted_once_in_arrays_no_longer_than_the_site_allows(site):  # P7
@@ -140,39 +105,6 @@ def test_rows_that_ask_for_more_get_an_array_of_their_own(site, workplace):
     assert ["--mem=64GB" in text for text in scripts()] == [False, True]
 
 
-@pytest.mark.parametrize(
-    ("refusal", "asked", "said"),
-    [
-        (
-            "invalid partition specified: gppu",
-            "partition=gppu",
-            "partition='gppu': did you mean 'gpu'? valid: cpu, gpu",
-        ),
-        (
-            "Invalid account or account/partition combination specified",
-            "account=lbb",
-            "account='lbb': did you mean 'lab'?",
-        ),
-        ("Invalid qos specification", "qos=lnog", "qos='lnog': valid: lab, other"),
-        ("Invalid feature specification", "constraint=a10", "constraint='a10': valid: cpu, gpu"),
-        ("Requested time limit is invalid (missing or exceeds some limit)", "timeout_min=900", "timeout_min=900: "),
-        ("Requested node configuration is not available", "gpus=9", "nodes, gpus, gpu_type, cpus or mem_gb: "),
-        ("More processors requested than permitted", "cpus=9", "nodes, gpus, gpu_type, cpus or mem_gb: "),
-        ("Job violates accounting/QOS policy", "cpus=1", "name='slurm': "),
-    ],
-)
-def test_what_the_site_refuses_is_explained_with_what_it_has(site, refusal, asked, said):
-    site.add("sbatch", f"echo 'sbatch: error: Batch job submission failed: {refusal}' >&2; exit 1")
-    site.add("sinfo", "printf 'gpu\ncpu\ngpu\n'")
-    site.add("sacctmgr", "printf 'lab\nother\n'")
-    planned = ask(f"cluster.{asked}")
-    with pytest.raises(ConfigError) as refused:
-        submit.submit(planned, quiet)
-    assert str(refused.value).startswith(f"cluster.{said}")
-    assert refusal in str(refused.value)
-    assert open_job(planned.runs[0].run) is None  # so that the next command submits it
-
-
 @pytest.mark.parametrize("taken", [True, False])
 def test_jobs_that_sbatch_got_no_answer_about_are_looked_for_before_they_are_submitted_again(site, taken):  # P7
     site.add(
@@ -195,19 +127,6 @@ def test_without_slurm_s_commands_nothing_is_tried(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match=r"cluster\.name='slurm': needs SLURM's commands"):
         submit.submit(asked, quiet)
-
-
-def test_a_job_does_not_inherit_the_job_that_submits_it(site, monkeypatch):
-    for name in ("SLURM_JOB_ID", "SLURM_MEM_PER_CPU", "SBATCH_TIMELIMIT", "SBATCH_PARTITION", "SBATCH_QOS"):
-        monkeypatch.setenv(name, "outer")
-    monkeypatch.setenv("ABLATE_RANKS", '{"rank": 1}')
-    monkeypatch.setenv("SLURM_CONF", "/etc/slurm.conf")
-    site.add("sbatch", f"env > {site.folder}/env; echo Submitted batch job 10")
-    submit.submit(ask("cluster.partition=gpu"), quiet)
-    seen = dict(line.partition("=")[::2] for line in (site.folder / "env").read_text().splitlines())
-    names = {name for name in seen if name.startswith(("SLURM", "SBATCH", "ABLATE_R"))}
-    assert names == {"SLURM_CONF", "SBATCH_QOS"}  # the user's own default, for a field that says nothing
-    assert os.environ["SLURM_JOB_ID"] == os.environ["SBATCH_PARTITION"] == "outer"  # here they are as before
 
 
 @pytest.mark.parametrize(
