@@ -416,6 +416,8 @@ def check(cfg: Config) -> None:
         raise ConfigError(
             "decode.length_penalty", cfg.decode.length_penalty, "has no effect with decode.beam_size=1; set it to 0"
         )
+    if not re.fullmatch(r"[^/\\#?%:]{1,128}", cfg.tracking.project):
+        raise ConfigError("tracking.project", cfg.tracking.project, r"must be 1 to 128 characters, none of / \ # ? % :")
     if cfg.tracking.model_artifact and cfg.tracking.mode == "none":
         raise ConfigError("tracking.model_artifact", True, "has no effect with tracking=none; set it to false")
     if cfg.precision == "bf16" and cfg.device == "mps":

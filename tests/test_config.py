@@ -146,6 +146,13 @@ def test_what_only_fetches_a_key_for_wandb_is_allowed():
     check(with_value(ON_SLURM, "cluster.setup", lines))
 
 
+@pytest.mark.parametrize("name", ["", "a/b", "ablate?", "x" * 129])
+def test_a_project_that_wandb_would_not_take_is_refused_before_any_run(name):
+    with pytest.raises(ConfigError, match=r"tracking\.project=.*none of / \\ # \? % :"):
+        check(with_value(SMOKE, "tracking.project", name))
+    check(with_value(SMOKE, "tracking.project", "Table 3, ours"))
+
+
 def test_gpus_without_effect_are_refused():
     with pytest.raises(ConfigError, match=r"cluster\.gpus=1: has no effect with device=cpu"):
         check(with_value(with_value(ON_SLURM, "cluster.gpus", 1), "device", "cpu"))

@@ -258,13 +258,14 @@ def test_long_names_and_errors_leave_room_for_the_numbers(opened, made, tmp_path
     plan.rows = {name if row == "A_h1" else row: runs for row, runs in plan.rows.items()}
     plan.configs = {name if row == "A_h1" else row: cfg for row, cfg in plan.configs.items()}
     plan.rows[name][0].rows[0] = name
-    plan.rows["A_h32"][0].state.reason = "RuntimeError:" + "x" * 300
+    plan.rows["A_h32"][0].state.name, plan.rows["A_h32"][0].state.reason = "failed", "RuntimeError:" + "x" * 300
     (tmp_path / "page.html").write_text(report.render(content(plan, str, 2)))
     page = opened((tmp_path / "page.html").as_uri(), width=width, height=height)
     assert page.evaluate("document.documentElement.scrollWidth") == width
     for place in ("#table", "#runs"):
         first = page.locator(f"{place} tbody th").first.bounding_box()
         assert first["width"] < width / 2
+        assert page.evaluate(f"document.querySelector('{place} table').clientWidth") < 1800
     marks = page.locator("#differences svg").first.locator("circle")
     places = [marks.nth(i).bounding_box()["x"] for i in range(marks.count())]
     assert max(places) - min(places) > width / 10
