@@ -265,7 +265,7 @@ def test_long_names_and_errors_leave_room_for_the_numbers(opened, made, tmp_path
     for place in ("#table", "#runs"):
         first = page.locator(f"{place} tbody th").first.bounding_box()
         assert first["width"] < width / 2
-        assert page.evaluate(f"document.querySelector('{place} table').clientWidth") < 1800
+        assert page.evaluate(f"document.querySelector('{place} table').clientWidth") < 2000
     marks = page.locator("#differences svg").first.locator("circle")
     places = [marks.nth(i).bounding_box()["x"] for i in range(marks.count())]
     assert max(places) - min(places) > width / 10
