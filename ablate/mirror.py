@@ -19,7 +19,7 @@ from ablate.rundir import RunDir, write_text
 
 START_S = 20  # how long W&B's server may keep a run waiting at its start
 FINISH_S = 20  # the same at its end, for what is not sent yet
-FINISH_WITH_MODEL_S = 600
+FINISH_WITH_MODEL_S = 600  # for a run that is done; a stopped one has no model yet, and perhaps little time
 GRACE_S = 5  # after that it is ended: while a table or a model waits to be sent, W&B 0.31 heeds no limit of its own
 FLUSH_S = 0.5  # how much of the mirror a killed attempt may lose; `wandb leet` sees the rest meanwhile
 STOPPED = 75  # the exit code of a run that will go on
@@ -102,20 +102,26 @@ def begin(run: RunDir, cfg: Config, identity: dict[str, Any], online: bool) -> A
     return begun
 
 
-def end_service() -> None:
-    """End W&B's own process, which would go on trying to send; what it was told is in its files."""
+def end_service(run: Any) -> None:
+    """End W&B's own process, which would go on trying to send; what it was told is in its files.
+
+    Args:
+        run: W&B's object; None if it never gave one.
+    """
     import wandb
 
+    if checker := getattr(run, "_run_status_checker", None):
+        checker.stop()  # its threads ask the service every five seconds, and would not find it
     services = [child for child in psutil.Process().children() if child.name() == "wandb-core"]
     for service in services:
         service.suspend()  # or it would end a run twice in its file, which W&B's sync then refuses
     with suppress(Exception, SystemExit):  # it would have us exit with the service's code
-        within(1.0, wandb.teardown)
+        within(1, wandb.teardown)
     for service in services:
         service.kill()
 
 
-def within(seconds: float, do: Callable[[], object]) -> None:
+def within(seconds: int, do: Callable[[], object]) -> None:
     """Do something that may hang, in a thread that is then left alone.
 
     Raises:
@@ -133,7 +139,7 @@ def within(seconds: float, do: Callable[[], object]) -> None:
     thread.start()
     thread.join(seconds)
     if thread.is_alive():
-        raise TimeoutError(f"no end after {seconds:.0f} s")
+        raise TimeoutError(f"no end after {seconds} s")
     if raised:
         raise raised[0]
 
@@ -186,13 +192,13 @@ class Mirror:
 
     def fail(self, err: Exception) -> None:
         """Go on offline, or, where this was so already, do without W&B."""
-        self.wandb = None
+        run, self.wandb = self.wandb, None
         if not self.online:
             self.say(f"W&B takes no more of this run ({one_line(err)}); metrics.jsonl is complete")
             return
         self.say(f"W&B does not take this run ({one_line(err)}); going on offline: this run needs sync")
         self.online = False
-        end_service()
+        end_service(run)
         self.open()
 
     def do(self, what: Callable[[Any], object]) -> None:
@@ -242,12 +248,12 @@ class Mirror:
         run, self.wandb = self.wandb, None
         if run is None:
             return
-        limit_s = run.settings.finish_timeout + GRACE_S
+        patience_s = FINISH_WITH_MODEL_S if self.sends_model and exit_code == 0 else FINISH_S
         try:
-            within(limit_s, lambda: run.finish(exit_code=exit_code))
+            within(patience_s + GRACE_S, lambda: run.finish(exit_code=exit_code))
         except Exception as err:  # as above
             self.say(f"W&B does not have all of this run ({one_line(err)}): it needs sync; metrics.jsonl is complete")
-            end_service()
+            end_service(run)
             return
         if self.online:
             Path(f"{run.settings.sync_file}.synced").touch()  # W&B's own sign, which its sync heeds
@@ -256,7 +262,10 @@ class Mirror:
 
 
 def fragments(run: RunDir) -> list[Path]:
-    """List W&B's files of a run, one per attempt, oldest first; without those of attempts killed before they began."""
+    """List W&B's files of a run, oldest first: one per attempt, two where W&B went away before its end.
+
+    Those of attempts that were killed before they began are left out.
+    """
 
     def begun(path: Path) -> bool:
         with open(path, "rb") as file:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import wandb
@@ -171,7 +172,15 @@ def test_the_local_log_is_complete_beside_the_mirror(three):
 
 def test_a_server_that_is_away_holds_a_run_up_for_less_than_half_a_minute():  # W1
     assert mirror.START_S <= 30
-    assert mirror.FINISH_S <= 30
+    assert mirror.FINISH_S + mirror.GRACE_S <= 30
+
+
+def test_only_a_run_that_is_done_waits_long_for_its_model(run, monkeypatch):
+    waits: list[float] = []
+    monkeypatch.setattr(mirror, "within", lambda seconds, do: waits.append(seconds))
+    for code in (0, 1, mirror.STOPPED):
+        mirror.Mirror(run, 1, True, False, lambda online: Mock(), print).finish(code)
+    assert waits == [605, 25, 25]
 
 
 def test_a_run_outside_a_sweep_is_grouped_by_its_row():
