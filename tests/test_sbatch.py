@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("workplace")
 RECORDED = Path(__file__).with_name("batch_script.txt")
 
 
-def test_the_batch_script_is_as_recorded(site):  # noqa: F811  # S10
+def test_the_batch_script_is_as_recorded(site):  # noqa: F811 – S10
     """The recorded script was written by this code and read line by line against sbatch's manual."""
     submit.submit(
         ask(

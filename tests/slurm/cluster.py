@@ -257,10 +257,11 @@ class Cluster:
 
     def owns(self, process: psutil.Process) -> bool:
         """Tell whether a process was started with this cluster's configuration; its jobs were."""
-        try:
-            return process.pid != os.getpid() and process.environ().get("SLURM_CONF") == self.env["SLURM_CONF"]
-        except psutil.Error:
+        try:  # not psutil's environ(), which ends where slurmstepd has written its title over the beginning
+            variables = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+        except OSError:
             return False
+        return process.pid != os.getpid() and f"SLURM_CONF={self.env['SLURM_CONF']}".encode() in variables
 
 
 def main() -> int:

@@ -64,6 +64,15 @@ def test_the_next_test_finds_an_idle_cluster(cluster):
     assert cluster.idle()
 
 
+def test_what_watches_a_job_s_steps_is_the_cluster_s_too_and_ends_with_it(cluster):
+    submit(cluster, command="srun sleep 60")
+
+    def names() -> list[str]:
+        return [process.info["name"] for process in psutil.process_iter(["name"]) if cluster.owns(process)]
+
+    wait_until(lambda: names().count("slurmstepd") >= 2, "the batch script's, and the step's")
+
+
 def test_a_test_that_waits_for_ever_is_broken_off():
     left_s, again_s = signal.setitimer(signal.ITIMER_REAL, 0.1, 1)  # the second one reaches what waits on the way out
     with (
