@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 from ablate.config import diff
-from ablate.rundir import RunDir, read_json
+from ablate.named import NotOne, runs_folder, select
+from ablate.rundir import read_json
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -13,13 +14,13 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m ablate.diff", description="Say which settings two runs differ in: everything in a fingerprint."
     )
-    parser.add_argument("runs", nargs=2, metavar="RUN", help="a run's folder: runs/PRESET/ROW/FINGERPRINT/seedK")
+    parser.add_argument("runs", nargs=2, metavar="RUN", help="a run's folder or its name, as A_h4/2")
     arguments = parser.parse_args(argv)
-    identities = [read_json(RunDir(Path(run)).identity) for run in arguments.runs]
-    for run, identity in zip(arguments.runs, identities, strict=True):
-        if identity is None:
-            print(f"error: RUN={run!r}: no such run; give a folder that holds identity.json", file=sys.stderr)
-            return 2
+    try:
+        identities = [read_json(select(Path(runs_folder()), run).identity) for run in arguments.runs]
+    except NotOne as err:
+        print(f"error: {err}", file=sys.stderr)
+        return 2
     changed = diff(identities[0]["science"], identities[1]["science"])
     for key, (first, second) in changed.items():
         print(f"{key}: {first!r} | {second!r}")

@@ -47,7 +47,8 @@ def select(root: Path, name: str) -> RunDir:
     there = [f"  {called(run)}" for run in found or runs]
     if len(there) > MAX_LISTED:
         there[MAX_LISTED:] = [f"  … and {len(there) - MAX_LISTED} more"]
-    raise NotOne("\n".join([f"RUN={name!r}: {len(found) or 'no'} runs are called so; under {root} there are", *there]))
+    said = f"RUN={name!r}: {len(found) or 'no'} runs are called so; under {root} there are"
+    raise NotOne("\n".join([said, *there]) if there else f"{said} none")
 
 
 def called(run: RunDir) -> str:

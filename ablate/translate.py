@@ -16,6 +16,7 @@ from ablate.device import resolve_device
 from ablate.evaluate import clean
 from ablate.model.inference import Decoder
 from ablate.model.transformer import Transformer
+from ablate.named import runs_folder, select
 from ablate.rundir import RunDir, read_json
 
 
@@ -32,12 +33,10 @@ def load_model(run: RunDir, device: str | None) -> tuple[Transformer, corpora.Co
 
     Raises:
         ConfigError: if the device is not there.
-        NoModel: if the folder is not a run's, or it has no checkpoint yet.
+        NoModel: if it has no checkpoint yet.
         CorpusError: if the prepared corpus is no longer there.
     """
     identity = read_json(run.identity)
-    if identity is None:
-        raise NoModel(f"RUN={str(run.path)!r}: no such run; give a folder runs/PRESET/ROW/FINGERPRINT/seedK")
     cfg = config.load(run.config)
     cfg.device = resolve_device(device or cfg.device)
     used = checkpoint.counted(run.checkpoints, cfg.decode.average_checkpoints, cfg.optim.checkpoint_every_steps)
@@ -84,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
         prog="python -m ablate.translate",
         description="Translate standard input, a sentence a line, with a trained run.",
     )
-    parser.add_argument("run", metavar="RUN", help="a run's folder: runs/PRESET/ROW/FINGERPRINT/seedK")
+    parser.add_argument("run", metavar="RUN", help="a run's folder or its name, as A_h4/2")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: 0, all cores)")
     parser.add_argument("--device", help="auto, cpu, cuda or mps (default: the run's)")
     arguments = parser.parse_args(argv)
@@ -101,7 +100,7 @@ def main(argv: list[str] | None = None) -> int:
         lines = [line.removesuffix("\r") for line in text.split("\n")]
         if not lines[-1]:  # what follows the last line's end is no line
             lines.pop()
-        translations = translate(RunDir(Path(arguments.run)), lines, say, arguments.device)
+        translations = translate(select(Path(runs_folder()), arguments.run), lines, say, arguments.device)
     except ValueError as error:
         say(f"error: {error}")
         return 2

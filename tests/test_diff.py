@@ -32,4 +32,13 @@ def test_a_folder_that_is_no_run_is_named(runs, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("error: RUN='")
-    assert "nowhere': no such run" in err
+    assert "nowhere': no runs are called so" in err
+
+
+def test_a_run_may_be_called_by_its_name(runs, monkeypatch, capsys):
+    monkeypatch.chdir(runs)
+    for row, fingerprint, dropout in (("base", "0" * 12, 0.1), ("D_drop2", "1" * 12, 0.2)):
+        facts = {"fingerprint": fingerprint, "science": {"model.dropout": dropout}}
+        write_json(RunDir.of(runs / "runs", "smoke", row, fingerprint, 1).identity, facts)
+    assert main(["base", "D_drop2"]) == 1
+    assert capsys.readouterr().out == "model.dropout: 0.1 | 0.2\n"

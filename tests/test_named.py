@@ -75,3 +75,8 @@ def test_the_folder_of_runs_is_that_of_the_environment(monkeypatch):
     assert runs_folder() == "runs"
     monkeypatch.setenv("ABLATE_RUNS", "/elsewhere")
     assert runs_folder() == "/elsewhere"
+
+
+def test_that_there_are_no_runs_at_all_is_said(tmp_path):
+    with pytest.raises(NotOne, match=r"no runs are called so; under .* there are none$"):
+        select(tmp_path, "A_h4")

@@ -20,7 +20,7 @@ def test_no_two_files_of_a_run_have_one_path():
     paths = [getattr(run, name) for name, value in vars(RunDir).items() if isinstance(value, property)]
     assert len(paths) > 10
     assert len(set(paths)) == len(paths)
-    assert {path.parent for path in paths} == {run.path}
+    assert {path.parent for path in paths} == {run.path, run.wandb}
 
 
 def test_a_file_is_written_with_its_folder_and_nothing_beside_it(tmp_path):

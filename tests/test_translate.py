@@ -23,14 +23,14 @@ def test_a_folder_that_is_no_run_is_named(tmp_path, monkeypatch, capsys):
     code, out, err = translate(monkeypatch, capsys, b"Hello.\n", str(tmp_path / "nowhere"))
     assert (code, out) == (2, "")
     assert err.startswith("error: RUN='")
-    assert "nowhere': no such run; give a folder runs/PRESET/ROW/FINGERPRINT/seedK" in err
+    assert "nowhere': no runs are called so" in err
 
 
 def test_a_file_in_a_run_is_no_run(tmp_path, monkeypatch, capsys):
     (tmp_path / "record.json").write_text("{}")
     code, out, err = translate(monkeypatch, capsys, b"Hello.\n", str(tmp_path / "record.json"))
     assert (code, out) == (2, "")
-    assert "record.json': no such run" in err
+    assert "record.json': no runs are called so" in err
 
 
 def test_a_run_without_a_checkpoint_is_refused(tmp_path, monkeypatch, capsys):
