@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
-from ablate.model import inference, linear
-from ablate.model.inference import CACHE_BLOCK, Decoder, take_
-from ablate.model.linear import PackedLinear, has_onednn, multiplies_bf16
+from ablate.model import inference
+from ablate.model.inference import CACHE_BLOCK, Decoder, PackedLinear, take_
 from ablate.model.transformer import Transformer
 
 PAD, EOS, VOCAB_SIZE = 0, 1, 17
@@ -56,7 +55,7 @@ def expected(model: Transformer, src: Tensor, prefixes: list[list[int]]) -> Tens
     ],
 )
 def test_decoding_step_by_step_equals_the_whole(changes: dict, packed_from: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(linear, "ONEDNN_FROM", packed_from)
+    monkeypatch.setattr(inference, "PACKED_FROM", packed_from)
     model, length = make(**changes), CACHE_BLOCK + 3  # the cache grows once
     decoder = Decoder(model)
     tgt = torch.randint(2, VOCAB_SIZE, (3, length), generator=torch.Generator().manual_seed(0))
@@ -106,9 +105,9 @@ def test_entries_in_nobodys_past_are_dropped():
     assert state.layers[0].keys.shape[2] < 1 + 2 * CACHE_BLOCK + CACHE_BLOCK
 
 
-@pytest.mark.skipif(not has_onednn(torch.zeros(1)), reason="torch has no oneDNN here")
+@pytest.mark.skipif(not inference.packs(torch.zeros(1)), reason="torch has no oneDNN here")
 def test_weights_are_packed_and_the_model_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(linear, "ONEDNN_FROM", 0)
+    monkeypatch.setattr(inference, "PACKED_FROM", 0)
     model = make()
     decoder = Decoder(model)
     assert not [module for module in model.modules() if isinstance(module, PackedLinear)]
@@ -127,9 +126,9 @@ def test_where_nothing_can_be_packed_the_plain_layers_are_used(monkeypatch: pyte
 
 
 @torch.no_grad()
-@pytest.mark.skipif(not multiplies_bf16(torch.zeros(1)), reason="this CPU does not multiply in bfloat16")
+@pytest.mark.skipif(not inference.bf16_packs(torch.zeros(1)), reason="this CPU does not multiply in bfloat16")
 def test_bf16_products_give_nearly_the_same_logits(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(linear, "ONEDNN_FROM", 0)
+    monkeypatch.setattr(inference, "PACKED_FROM", 0)
     model = make()
     decoder, ids = Decoder(model, "bf16"), torch.full((3,), 0)
     exact, logits = expected(model, SRC, [[], [], []]), decoder.step(decoder.start(SRC), ids)

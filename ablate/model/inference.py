@@ -10,14 +10,41 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from ablate.model.attention import attend, join_heads
-from ablate.model.linear import Linear, PackedLinear, has_onednn, multiplies_bf16, packed, pays, product
 from ablate.model.ragged import HIDDEN, Ragged, to_heads
 from ablate.model.transformer import DecoderLayer, Transformer
 
 CACHE_BLOCK = 64  # entries by which a cache grows
+PACKED_FROM = 2**15  # weights; the call of oneDNN costs more than packing gains in a smaller matrix
+
+
+class PackedLinear(nn.Module):
+    """A linear layer whose weight lies in memory as oneDNN's kernels read it: up to 1.3 times as fast on a CPU."""
+
+    def __init__(
+        self, weight: Float[Tensor, "d_out d_in"], bias: Float[Tensor, "d_out"] | None, dtype: torch.dtype
+    ) -> None:
+        super().__init__()
+        self.dtype = dtype
+        self.bias = None if bias is None else bias.detach().to(dtype)
+        self.weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(dtype))
+
+    def forward(self, x: Float[Tensor, "*axes d_in"]) -> Float[Tensor, "*axes d_out"]:
+        """Multiply and add the bias, without a gradient, in `dtype`; the result is of x's."""
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(x.to(self.dtype), self.weight, self.bias, "none", [], "")
+        return product.to(x.dtype)
+
+
+def packs(weight: Tensor) -> bool:
+    """Whether oneDNN can pack a matrix where it lies."""
+    return weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
+
+
+def bf16_packs(weight: Tensor) -> bool:
+    """Whether it can also multiply in bfloat16 there."""
+    return packs(weight) and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 @dataclass
@@ -137,7 +164,7 @@ class Decoder:
             ValueError: for another precision.
         """
         weight = model.embedding.weight
-        allowed = ["fp32", "bf16"] if multiplies_bf16(weight) else ["fp32"]
+        allowed = ["fp32", "bf16"] if bf16_packs(weight) else ["fp32"]
         if precision not in allowed:
             raise ValueError(f"precision={precision!r}: must be {' or '.join(allowed)} on this {weight.device.type}")
         self.pad_id, self.eos_id, self.first_id = model.pad_id, model.eos_id, model.first_id
@@ -145,17 +172,16 @@ class Decoder:
         shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
         self.model = copy.deepcopy(model, shared)  # of the modules, not of the tensors
         self.output: Callable[[Tensor], Tensor] = self.model.logits
-        if has_onednn(weight):
-            output = packed(weight)
-            self.output = lambda hidden: product(hidden, output)
+        if packs(weight):
+            self.output = PackedLinear(weight, None, torch.float32)
             self.pack(torch.bfloat16 if precision == "bf16" else torch.float32)
 
     def pack(self, dtype: torch.dtype) -> None:
         """Replace the linear layers for which it pays."""
         for module in list(self.model.modules()):
             for name, linear in module.named_children():
-                if isinstance(linear, Linear) and pays(linear.weight):
-                    setattr(module, name, PackedLinear(linear, dtype))
+                if isinstance(linear, nn.Linear) and linear.weight.numel() >= PACKED_FROM:
+                    setattr(module, name, PackedLinear(linear.weight, linear.bias, dtype))
 
     def check_length(self, longest: int) -> None:
         """Make sure that sequences of up to `longest` subwords can be read and written (`Transformer.check_length`)."""

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from ablate.config import ModelConfig
 from ablate.model.attention import CrossAttention, SelfAttention
 from ablate.model.embedding import Embedding, Positions, dropout
-from ablate.model.linear import Linear
 from ablate.model.ragged import Ragged, spread
 
 LAYER_NORM_EPS = 1e-6  # of the authors' program
@@ -40,14 +39,13 @@ class FeedForward(nn.Module):
 
     def __init__(self, model: ModelConfig) -> None:
         super().__init__()
-        self.gelu = model.activation == "gelu"
-        self.inner = Linear(model.d_model, model.d_ff, relu=not self.gelu)
-        self.out = Linear(model.d_ff, model.d_model)
+        self.activation = {"relu": F.relu_, "gelu": F.gelu}[model.activation]
+        self.inner = nn.Linear(model.d_model, model.d_ff)
+        self.out = nn.Linear(model.d_ff, model.d_model)
 
     def forward(self, x: Float[Tensor, "*axes d_model"]) -> Float[Tensor, "*axes d_model"]:
         """Transform each position."""
-        inner = self.inner(x)
-        transformed: Tensor = self.out(F.gelu(inner) if self.gelu else inner)
+        transformed: Tensor = self.out(self.activation(self.inner(x)))
         return transformed
 
 
