@@ -7,7 +7,8 @@ from pathlib import Path
 
 from ablate import ledger, slurm
 from ablate.ledger import Fate
-from ablate.named import NotOne, called, find, runs_folder, select
+from ablate.named import called, find, runs_folder, select
+from ablate.refuse import refuse, refuses
 from ablate.rundir import RunDir, write_text
 from ablate.slurm import Unreachable
 from ablate.status import RunState, read_state, with_fate
@@ -54,6 +55,7 @@ def consequence(state: RunState, fate: Fate | None, shared: set[str | None]) -> 
     return "was not running, and is not started unless a command asks for it again"
 
 
+@refuses(ValueError)
 def main(argv: list[str] | None = None) -> int:
     """Cancel exactly what is named; returns the exit code."""
     parser = argparse.ArgumentParser(
@@ -77,9 +79,9 @@ def main(argv: list[str] | None = None) -> int:
         if not chosen:
             print(f"nothing to cancel under {root}")
         cancel(chosen, [run for run in there if run not in chosen], print)
-    except (NotOne, Unreachable) as err:
-        print(f"error: {err}", file=sys.stderr)
-        return 2 if isinstance(err, NotOne) else 1
+    except Unreachable as err:  # what it has started stops all the same
+        refuse(err)
+        return 1
     return 0
 
 

@@ -16,6 +16,7 @@ from ablate.config import ConfigError
 from ablate.data.source import read_lines
 from ablate.judge import AS_CLAIMED, BLEU_MARGIN, CLAIMS, PPL_MARGIN, Comparison, Finding, Judgement, judge
 from ablate.plan import Plan
+from ablate.refuse import refuses
 from ablate.table import records_of, scores
 from ablate.typeset import Column, Grid, html_page, latex, markdown
 
@@ -202,6 +203,7 @@ def write(plan: Plan, judgements: list[Judgement], form: str, sentences: Sentenc
     return "\n\n".join({"md": markdown, "tex": latex}[form](one) for one in laid)
 
 
+@refuses(ValueError)
 def main(argv: list[str] | None = None) -> int:
     """Print the verdicts; returns the exit code."""
     parser = reader("claims", "Judge the paper's sentences on Table 3 on the records there are.", FORMATS)
@@ -215,14 +217,10 @@ def main(argv: list[str] | None = None) -> int:
         "--sentences", action="store_true", help="also ask whether other sentences would change BLEU: takes a while"
     )
     arguments = parser.parse_intermixed_args(argv)
-    try:
-        plan = plan_of(arguments)
-        judgements = evaluate(plan, arguments.bleu_margin, arguments.ppl_margin)
-        sentences = other_sentences(plan, judgements) if arguments.sentences and plan.corpus else None
-        print(write(plan, judgements, arguments.format, sentences))
-    except ValueError as err:
-        print(f"error: {err}", file=sys.stderr)
-        return 2
+    plan = plan_of(arguments)
+    judgements = evaluate(plan, arguments.bleu_margin, arguments.ppl_margin)
+    sentences = other_sentences(plan, judgements) if arguments.sentences and plan.corpus else None
+    print(write(plan, judgements, arguments.format, sentences))
     return 0
 
 

@@ -18,6 +18,7 @@ from ablate.account import default_entity
 from ablate.ask import plan_of, reader
 from ablate.judge import Judgement
 from ablate.plan import Plan
+from ablate.refuse import refuses
 from ablate.rundir import write_text
 
 BLOCKS = {  # the table's blocks: what they vary
@@ -161,6 +162,7 @@ def report(plan: Plan, entity: str) -> wr.Report:
     )
 
 
+@refuses(ValueError)
 def main(argv: list[str] | None = None) -> int:
     """Build the pages, write them down, and publish them if asked; returns the exit code."""
     parser = reader("dashboard", "Build W&B's workspaces and report for a sweep.")
@@ -170,23 +172,19 @@ def main(argv: list[str] | None = None) -> int:
         "--out", type=Path, default=Path("dashboard"), help="folder for W&B's JSON (default: dashboard)"
     )
     arguments = parser.parse_intermixed_args(argv)
-    try:
-        plan = plan_of(arguments)
-        entity = arguments.entity or next(iter(plan.configs.values())).tracking.entity or ""
-        if arguments.publish and not entity:
-            entity = default_entity()
-        views, page = workspaces(plan, entity), report(plan, entity)
-        for name, built in [*((view.name, view) for view in views), (page.title, page)]:
-            path = arguments.out / f"{type(built).__name__.lower()} {name}.json".replace("/", "-")
-            write_text(path, built._to_model().model_dump_json(by_alias=True, indent=1) + "\n")
-            print(path)
-        if arguments.publish:
-            for built in (*views, page):
-                built.save()
-                print(built.url)
-    except ValueError as err:
-        print(f"error: {err}", file=sys.stderr)
-        return 2
+    plan = plan_of(arguments)
+    entity = arguments.entity or next(iter(plan.configs.values())).tracking.entity or ""
+    if arguments.publish and not entity:
+        entity = default_entity()
+    views, page = workspaces(plan, entity), report(plan, entity)
+    for name, built in [*((view.name, view) for view in views), (page.title, page)]:
+        path = arguments.out / f"{type(built).__name__.lower()} {name}.json".replace("/", "-")
+        write_text(path, built._to_model().model_dump_json(by_alias=True, indent=1) + "\n")
+        print(path)
+    if arguments.publish:
+        for built in (*views, page):
+            built.save()
+            print(built.url)
     return 0
 
 

@@ -5,10 +5,12 @@ import sys
 from pathlib import Path
 
 from ablate.config import diff
-from ablate.named import NotOne, runs_folder, select
+from ablate.named import runs_folder, select
+from ablate.refuse import refuses
 from ablate.rundir import read_json
 
 
+@refuses(ValueError)
 def main(argv: list[str] | None = None) -> int:
     """Print the keys whose values differ; returns 0 if there are none, 1 if there are, 2 if a run is not there."""
     parser = argparse.ArgumentParser(
@@ -16,11 +18,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("runs", nargs=2, metavar="RUN", help="a run's folder or its name, as A_h4/2")
     arguments = parser.parse_args(argv)
-    try:
-        identities = [read_json(select(Path(runs_folder()), run).identity) for run in arguments.runs]
-    except NotOne as err:
-        print(f"error: {err}", file=sys.stderr)
-        return 2
+    identities = [read_json(select(Path(runs_folder()), run).identity) for run in arguments.runs]
     changed = diff(identities[0]["science"], identities[1]["science"])
     for key, (first, second) in changed.items():
         print(f"{key}: {first!r} | {second!r}")

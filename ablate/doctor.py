@@ -9,6 +9,7 @@ from ablate.config import Config
 from ablate.data import corpus as corpora
 from ablate.data.examine import examine
 from ablate.finding import Finding
+from ablate.refuse import refuses
 from ablate.site import check_cluster
 
 EPILOG = """examples:
@@ -40,6 +41,7 @@ def subjects(overrides: list[str]) -> list[str]:
     return named or list(SUBJECTS)
 
 
+@refuses(ValueError, OSError)  # OSError: a folder that cannot be written, a full disk
 def main(argv: list[str] | None = None) -> int:
     """Check what the overrides name and print what is found; gives the exit code."""
     parser = argparse.ArgumentParser(
@@ -52,15 +54,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--config-dir", metavar="FOLDER", help="a folder of your own configuration files")
     args = parser.parse_args(argv)
     wrong = False
-    try:
-        cfg = compose(args.overrides, args.config_dir)
-        for name in subjects(args.overrides):
-            for finding in SUBJECTS[name](cfg):
-                wrong |= finding.level == "error"
-                print(finding, flush=True)
-    except (ValueError, OSError) as err:
-        print(f"error: {err}", file=sys.stderr)
-        return 2
+    cfg = compose(args.overrides, args.config_dir)
+    for name in subjects(args.overrides):
+        for finding in SUBJECTS[name](cfg):
+            wrong |= finding.level == "error"
+            print(finding, flush=True)
     return int(wrong)
 
 

@@ -11,6 +11,7 @@ from ablate.ask import plan_of, reader
 from ablate.config import ConfigError, nearest
 from ablate.draw import forest, learning_curves, rates, save, settings
 from ablate.history import histories
+from ablate.refuse import refuses
 
 FORMATS = ("svg", "png", "pdf")
 # Of each row what came out, and of each run how it went.
@@ -36,24 +37,21 @@ def formats(text: str) -> list[str]:
     return text.split(",")
 
 
+@refuses(ValueError)
 def main(argv: list[str] | None = None) -> int:
     """Write the figures of a sweep from the records and logs there are; returns the exit code."""
     parser = reader("figures", f"Write the figures of a sweep: {', '.join([*OF_ROWS, *OF_LINES])}.")
     parser.add_argument("--format", default="svg", help=f"one or more of {','.join(FORMATS)} (default: svg)")
     parser.add_argument("--out", type=Path, default=Path("figures"), help="the folder to write to (default: figures)")
     arguments = parser.parse_intermixed_args(argv)
-    try:
-        suffixes = formats(arguments.format)
-        plan = plan_of(arguments)
-        for figures, frame in ((OF_ROWS, table.build(plan).frame), (OF_LINES, histories(plan))):
-            for name, (title, draw) in figures.items():
-                figure = draw(frame, title.format(plan.preset))
-                for suffix in suffixes:
-                    save(figure, arguments.out / f"{name}.{suffix}")
-                    print(arguments.out / f"{name}.{suffix}")
-    except ValueError as err:
-        print(f"error: {err}", file=sys.stderr)
-        return 2
+    suffixes = formats(arguments.format)
+    plan = plan_of(arguments)
+    for figures, frame in ((OF_ROWS, table.build(plan).frame), (OF_LINES, histories(plan))):
+        for name, (title, draw) in figures.items():
+            figure = draw(frame, title.format(plan.preset))
+            for suffix in suffixes:
+                save(figure, arguments.out / f"{name}.{suffix}")
+                print(arguments.out / f"{name}.{suffix}")
     return 0
 
 

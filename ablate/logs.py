@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ablate import ledger
-from ablate.named import NotOne, called, runs_folder, select
+from ablate.named import called, runs_folder, select
+from ablate.refuse import refuses
 from ablate.rundir import RunDir
 from ablate.status import PATIENCE_S, RunState, read_state, with_fate
 
@@ -78,6 +79,7 @@ def to_terminal(data: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
+@refuses(ValueError)
 def main(argv: list[str] | None = None) -> int:
     """Print a run's log; returns the exit code."""
     parser = argparse.ArgumentParser(
@@ -90,11 +92,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("-n", "--lines", type=int, metavar="K", help="only the last K lines")
     parser.add_argument("--runs", default=runs_folder(), metavar="FOLDER", help="of runs (default: %(default)s)")
     arguments = parser.parse_args(argv)
-    try:
-        run = select(Path(arguments.runs).absolute(), arguments.name)
-    except NotOne as err:
-        print(f"error: {err}", file=sys.stderr)
-        return 2
+    run = select(Path(arguments.runs).absolute(), arguments.name)
     path = text_of(run)
     print(f"{called(run)}: {look(run, ledger.Enquiry(PATIENCE_S)).words}; {path}", file=sys.stderr, flush=True)
     if (of_job := job_log(run)) not in (None, path):

@@ -5,6 +5,7 @@ import sys
 
 from ablate.compose import compose
 from ablate.data.corpus import data_root, prepare
+from ablate.refuse import refuses
 
 EXAMPLES = """examples:
   python -m ablate.prepare                        the default corpus
@@ -16,6 +17,7 @@ What was interrupted goes on when the command is given again. A prepared corpus 
 it lies under $ABLATE_DATA, or else in the platform's cache folder"""
 
 
+@refuses(ValueError, OSError)  # OSError: a folder that cannot be written, a full disk
 def main(argv: list[str] | None = None) -> int:
     """Prepare the corpus that the overrides name and say what it is; gives the exit code."""
     parser = argparse.ArgumentParser(
@@ -36,11 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    try:
-        corpus = prepare(compose(args.overrides, args.config_dir).data, say, args.processes)
-    except (ValueError, OSError) as err:  # OSError: a folder that cannot be written, a full disk
-        print(f"error: {err}", file=sys.stderr)
-        return 2
+    corpus = prepare(compose(args.overrides, args.config_dir).data, say, args.processes)
     print(corpus.describe())
     return 0
 

@@ -22,6 +22,7 @@ from ablate import ledger
 from ablate.ask import plan_of, reader
 from ablate.config import ConfigError
 from ablate.plan import Plan, runs_on_disk
+from ablate.refuse import refuses
 from ablate.rundir import RunDir, write_text
 from ablate.serve import Site, server
 from ablate.status import PATIENCE_S, held, read_state, with_fate
@@ -118,6 +119,7 @@ def serve(arguments: argparse.Namespace, plan: Plan) -> int:
     raise AssertionError("the server ended by itself")
 
 
+@refuses(ValueError)
 def main(argv: list[str] | None = None) -> int:
     """Write the dashboard from the records and logs there are, or serve it; returns the exit code."""
     parser = reader("report", "Show a sweep as one HTML page: table, claims, figures, translations, runs.")
@@ -126,24 +128,20 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--serve", action="store_true", help="write no file; serve the page here, and follow the runs")
     parser.add_argument("--port", type=int, help="to serve at (default: a free one)")
     arguments = parser.parse_intermixed_args(argv)
-    try:
-        for name, value, serves in (("--out", arguments.out, False), ("--port", arguments.port, True)):
-            if value is not None and arguments.serve != serves:
-                raise ConfigError(name, str(value), f"has no effect {'without' if serves else 'with'} --serve")
-        plan = plan_of(arguments)
-        if arguments.serve:
-            return serve(arguments, plan)
-        fates = ledger.fates([planned.run for planned in plan.runs], patience_s=PATIENCE_S)
-        for planned in plan.runs:
-            with_fate(planned.state, fates.get(planned.run))
-        out = arguments.out or Path("report.html")
-        folder = out.absolute().parent
-        page = render(content(plan, lambda file: quote(os.path.relpath(file, folder)), arguments.sentences))
-        write_text(out, page)
-        print(f"{out}: {len(page.encode()) / 1e6:.1f} MB")
-    except ValueError as err:
-        print(f"error: {err}", file=sys.stderr)
-        return 2
+    for name, value, serves in (("--out", arguments.out, False), ("--port", arguments.port, True)):
+        if value is not None and arguments.serve != serves:
+            raise ConfigError(name, str(value), f"has no effect {'without' if serves else 'with'} --serve")
+    plan = plan_of(arguments)
+    if arguments.serve:
+        return serve(arguments, plan)
+    fates = ledger.fates([planned.run for planned in plan.runs], patience_s=PATIENCE_S)
+    for planned in plan.runs:
+        with_fate(planned.state, fates.get(planned.run))
+    out = arguments.out or Path("report.html")
+    folder = out.absolute().parent
+    page = render(content(plan, lambda file: quote(os.path.relpath(file, folder)), arguments.sentences))
+    write_text(out, page)
+    print(f"{out}: {len(page.encode()) / 1e6:.1f} MB")
     return 0
 
 

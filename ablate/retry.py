@@ -18,6 +18,7 @@ from ablate import config, ledger
 from ablate.config import ClusterConfig, Config, ConfigError, SlurmCluster
 from ablate.launch import launch, num_workers
 from ablate.named import called, find, runs_folder
+from ablate.refuse import refuses
 from ablate.rundir import RunDir
 from ablate.slurm import Unreachable
 from ablate.status import RunState, read_state, terminal, with_fate
@@ -118,6 +119,7 @@ def relaunch(runs: dict[RunDir, Config], console: Console) -> int:
     return 0 if done == len(runs) else 1
 
 
+@refuses(ValueError, Unreachable)
 def main(argv: list[str] | None = None) -> int:
     """Do exactly the runs again that are asked for; returns the exit code: 0 if all are done, or submitted."""
     parser = argparse.ArgumentParser(
@@ -148,18 +150,14 @@ def main(argv: list[str] | None = None) -> int:
         asked = [name for name in ("failed", "oom", "lost") if getattr(arguments, name)]
         say(f"no {' or '.join(asked)} runs under {arguments.runs}")
         return 0
-    try:
-        for run, cfg in chosen.items():
-            again(cfg, kinds[run], arguments.mem)  # nothing is done if one of them cannot be
-            say(f"{called(run)}: {with_fate(read_state(run), fates.get(run)).words}")
-        submitted = [run for run, cfg in chosen.items() if isinstance(cfg.cluster, SlurmCluster)]
-        if submitted:
-            resubmit(submitted, wanted, arguments.mem, root, say)
-        here = {run: cfg for run, cfg in chosen.items() if run not in submitted}
-        return relaunch(here, console) if here else 0
-    except (ConfigError, Unreachable) as err:
-        print(f"error: {err}", file=sys.stderr)
-        return 2
+    for run, cfg in chosen.items():
+        again(cfg, kinds[run], arguments.mem)  # nothing is done if one of them cannot be
+        say(f"{called(run)}: {with_fate(read_state(run), fates.get(run)).words}")
+    submitted = [run for run, cfg in chosen.items() if isinstance(cfg.cluster, SlurmCluster)]
+    if submitted:
+        resubmit(submitted, wanted, arguments.mem, root, say)
+    here = {run: cfg for run, cfg in chosen.items() if run not in submitted}
+    return relaunch(here, console) if here else 0
 
 
 if __name__ == "__main__":

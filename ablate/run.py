@@ -17,6 +17,7 @@ from ablate.config import SlurmCluster
 from ablate.cost import describe
 from ablate.launch import Outcome, freeze, launch, look_in_queue, num_workers
 from ablate.plan import Plan, plan_from
+from ablate.refuse import refuse
 from ablate.slurm import Unreachable
 from ablate.status import duration, read_state, terminal
 
@@ -146,12 +147,6 @@ def main() -> int:
         if not WANTS_TRACE:
             del os.environ["HYDRA_FULL_ERROR"]  # or other commands, started by this process, would print tracebacks
     return next((code for code in WORST_FIRST if code in exit_codes), 0)
-
-
-def refuse(err: Exception) -> int:
-    """Say what is wrong with what was asked for; gives the exit code."""
-    print(f"error: {err}", file=sys.stderr)
-    return 2
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from ablate.bleu import ScoreError, score
 from ablate.data import corpus as corpora
 from ablate.data.source import read_lines
 from ablate.named import runs_folder, select
+from ablate.refuse import refuses
 from ablate.rundir import RunDir, read_json
 
 
@@ -59,6 +60,7 @@ def comet_score(sources: list[str], hypotheses: list[str], references: list[str]
     return {"comet": float(judged.system_score), "comet_signature": signature}
 
 
+@refuses(ValueError)
 def main(argv: list[str] | None = None) -> int:
     """Print the scores of each run; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m ablate.score", description="Score runs' translations again.")
@@ -66,17 +68,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--split", default="dev", choices=("dev", "test"), help="(default: %(default)s)")
     parser.add_argument("--comet", metavar="MODEL", help="a COMET model, too; needs unbabel-comet")
     arguments = parser.parse_args(argv)
-    try:
-        for run in arguments.runs:
-            chosen = select(Path(runs_folder()), run)
-            print(chosen.path)
-            found = scores_of(chosen, arguments.split, arguments.comet)
-            for name in ("bleu", "bleu_tok", "chrf", "comet"):
-                if name in found:
-                    print(f"  {name:<8} {found[name]:7.3f}  {found[f'{name}_signature']}")
-    except ValueError as err:
-        print(f"error: {err}", file=sys.stderr)
-        return 2
+    for run in arguments.runs:
+        chosen = select(Path(runs_folder()), run)
+        print(chosen.path)
+        found = scores_of(chosen, arguments.split, arguments.comet)
+        for name in ("bleu", "bleu_tok", "chrf", "comet"):
+            if name in found:
+                print(f"  {name:<8} {found[name]:7.3f}  {found[f'{name}_signature']}")
     return 0
 
 

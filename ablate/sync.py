@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ablate.mirror import fragments, unsent
 from ablate.named import find, runs_folder
+from ablate.refuse import refuses
 from ablate.rundir import Held, RunDir, lock, write_text
 from ablate.status import held
 
@@ -86,6 +87,7 @@ def sync(root: Path, dry_run: bool, say: Callable[[str], None]) -> int:
     return 1 if failed else 0
 
 
+@refuses(ValueError)
 def main(argv: list[str] | None = None) -> int:
     """Send what is due, or show it; returns the exit code."""
     parser = argparse.ArgumentParser(
@@ -97,8 +99,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     root = Path(arguments.runs).absolute()
     if not root.is_dir():
-        print(f"error: RUNS={arguments.runs!r}: no such folder", file=sys.stderr)
-        return 2
+        raise ValueError(f"RUNS={arguments.runs!r}: no such folder")
     return sync(root, arguments.dry_run, print)
 
 

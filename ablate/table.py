@@ -18,6 +18,7 @@ from ablate.config import diff
 from ablate.cost import states
 from ablate.plan import Plan, PlannedRun
 from ablate.record import Record
+from ablate.refuse import refuses
 from ablate.stats import estimate, holm, paired_difference
 from ablate.typeset import Grid, html_page, latex, markdown
 
@@ -269,15 +270,12 @@ def write(table: Table, form: str) -> str:
     return {"md": markdown, "tex": latex}[form](laid)
 
 
+@refuses(ValueError)
 def main(argv: list[str] | None = None) -> int:
     """Print the table of one or more sweeps from the records there are; returns the exit code."""
     parser = reader("table", "Print the table of a sweep from the records there are, beside the paper's.", FORMATS)
     arguments = parser.parse_intermixed_args(argv)
-    try:
-        print(write(build(plan_of(arguments)), arguments.format))
-    except ValueError as err:
-        print(f"error: {err}", file=sys.stderr)
-        return 2
+    print(write(build(plan_of(arguments)), arguments.format))
     return 0
 
 

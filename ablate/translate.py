@@ -17,6 +17,7 @@ from ablate.evaluate import clean
 from ablate.model.inference import Decoder
 from ablate.model.transformer import Transformer
 from ablate.named import runs_folder, select
+from ablate.refuse import refuses
 from ablate.rundir import RunDir, read_json
 
 
@@ -77,6 +78,7 @@ def translate(
     return translations
 
 
+@refuses(ValueError)
 def main(argv: list[str] | None = None) -> int:
     """Translate standard input, line by line, to standard output; returns the exit code."""
     parser = argparse.ArgumentParser(
@@ -95,15 +97,11 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"argument --threads: {arguments.threads}: must be at least 0")
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    try:
-        text = sys.stdin.buffer.read().decode("utf-8-sig")
-        lines = [line.removesuffix("\r") for line in text.split("\n")]
-        if not lines[-1]:  # what follows the last line's end is no line
-            lines.pop()
-        translations = translate(select(Path(runs_folder()), arguments.run), lines, say, arguments.device)
-    except ValueError as error:
-        say(f"error: {error}")
-        return 2
+    text = sys.stdin.buffer.read().decode("utf-8-sig")
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    if not lines[-1]:  # what follows the last line's end is no line
+        lines.pop()
+    translations = translate(select(Path(runs_folder()), arguments.run), lines, say, arguments.device)
     sys.stdout.buffer.write("".join(f"{text}\n" for text in translations).encode())
     return 0
 

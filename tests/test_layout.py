@@ -13,7 +13,7 @@ from ablate.compose import PACKAGE
 
 # From the bottom up: a module imports only from lines above its own. `data` and `model` are packages of several files.
 ORDER = [
-    "finding rundir stop typeset serve",
+    "finding refuse rundir stop typeset serve",
     "config ranks slurm",
     "params schedule data device stats bleu spawn ledger sbatch",
     "record estimate model loss adam cells judge mirror",
@@ -114,7 +114,6 @@ def as_command(module: str, *arguments: str) -> str:
         ("run", ["--help"]),
         ("run", ["+sweep=row_B", "preset=smoke", "plan_only=true"]),
         ("table", ["row_B", "--preset", "smoke"]),
-        ("claims", ["row_B", "--preset", "smoke"]),
         ("claims", ["row_B", "--preset", "smoke"]),
         ("figures", ["row_B", "--preset", "smoke"]),
         ("report", ["row_B", "--preset", "smoke"]),

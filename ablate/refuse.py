@@ -1,0 +1,30 @@
+"""How a command says what its user can mend: in one line on standard error, with exit code 2."""
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import ParamSpec
+
+P = ParamSpec("P")
+
+
+def refuse(err: Exception) -> int:
+    """Say what is wrong; gives the exit code."""
+    print(f"error: {err}", file=sys.stderr)
+    return 2
+
+
+def refuses(*errors: type[Exception]) -> Callable[[Callable[P, int]], Callable[P, int]]:
+    """Make a command's `main` refuse what raises one of these errors (`refuse`), instead of ending in a traceback."""
+
+    def decorate(main: Callable[P, int]) -> Callable[P, int]:
+        @functools.wraps(main)
+        def command(*args: P.args, **kwargs: P.kwargs) -> int:
+            try:
+                return main(*args, **kwargs)
+            except errors as err:
+                return refuse(err)
+
+        return command
+
+    return decorate
