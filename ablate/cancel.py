@@ -11,7 +11,7 @@ from ablate.named import called, find, runs_folder, select
 from ablate.refuse import refuse, refuses
 from ablate.rundir import RunDir, write_text
 from ablate.slurm import Unreachable
-from ablate.status import RunState, read_state, with_fate
+from ablate.state import RunState, read_state, with_fate
 
 EPILOG = """RUN is a run's folder, or its row, fingerprint (its first digits will do) and seed: A_h4/2, 0123ab.
 A cancelled run is "stopped: cancelled"; the command that started it continues it from its checkpoint."""

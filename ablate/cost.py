@@ -4,7 +4,7 @@ import statistics
 
 from ablate.estimate import ASSUMED_GFLOPS
 from ablate.plan import Plan, PlannedRun, older_runs
-from ablate.status import TO_DO
+from ablate.state import TO_DO
 
 # What Table 2 counts as training cost: time × GPUs × sustained rate (section 6.1), 9.5 TFLOPS for a P100.
 PAPER_HOURS = {"base": 12, "big": 3.5 * 24}

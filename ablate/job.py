@@ -18,7 +18,7 @@ from ablate.ranks import Ranks
 from ablate.rundir import RunDir, say, write_text
 from ablate.slurm import Unreachable
 from ablate.spawn import DONE, FAILED, HELD, STOPPED, note_crash, start
-from ablate.status import held, last_beat
+from ablate.state import held, last_beat
 from ablate.stop import StopFlag
 
 POLL_S = 0.1

@@ -16,7 +16,8 @@ from ablate.config import LocalCluster
 from ablate.plan import PlannedRun
 from ablate.rundir import RunDir, write_json
 from ablate.spawn import DONE, HELD, STOPPED, Worker, note_crash
-from ablate.status import TO_DO, RunState, duration, number, read_state, render, with_fate
+from ablate.state import TO_DO, RunState, read_state, with_fate
+from ablate.status import duration, number, render
 
 POLL_S = 0.25
 LINE_EVERY_S = 30.0  # between two plain lines of one run, without a terminal

@@ -28,6 +28,7 @@ from ablate.rundir import RunDir, write_text
 from ablate.slurm import REASONS, Unreachable, accounted, queue
 
 ASK_EVERY_S, ASK_SELDOM_S = 5.0, 60.0  # between two questions while somebody watches
+PATIENCE_S = 5.0  # of who only looks, with a SLURM that does not answer
 
 
 def note(run: RunDir, event: str, **facts: Any) -> None:

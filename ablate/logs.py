@@ -10,7 +10,7 @@ from ablate import ledger
 from ablate.named import called, runs_folder, select
 from ablate.refuse import refuses
 from ablate.rundir import RunDir
-from ablate.status import PATIENCE_S, RunState, read_state, with_fate
+from ablate.state import RunState, read_state, with_fate
 
 POLL_S = 0.5
 
@@ -43,7 +43,7 @@ def show(run: RunDir, write: Callable[[bytes], object], following: bool, lines: 
         following: also copy what it prints from now on, until it is over.
         lines: so many of the last; None: all.
     """
-    path, enquiry = text_of(run), ledger.Enquiry(PATIENCE_S)
+    path, enquiry = text_of(run), ledger.Enquiry(ledger.PATIENCE_S)
     at = 0 if lines is None else last_lines(path, lines)
     while True:
         # Asked before reading, so that its last words are not missed.
@@ -94,7 +94,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     run = select(Path(arguments.runs).absolute(), arguments.name)
     path = text_of(run)
-    print(f"{called(run)}: {look(run, ledger.Enquiry(PATIENCE_S)).words}; {path}", file=sys.stderr, flush=True)
+    print(f"{called(run)}: {look(run, ledger.Enquiry(ledger.PATIENCE_S)).words}; {path}", file=sys.stderr, flush=True)
     if (of_job := job_log(run)) not in (None, path):
         print(f"what its job printed: {of_job}", file=sys.stderr, flush=True)
     try:

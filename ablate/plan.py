@@ -26,7 +26,7 @@ from ablate.estimate import Guess, Lengths, guess
 from ablate.params import count_parameters, params_paper, run_flops
 from ablate.record import Record
 from ablate.rundir import RunDir, read_json
-from ablate.status import TO_DO, RunState, read_state
+from ablate.state import TO_DO, RunState, read_state
 
 
 @dataclass

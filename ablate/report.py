@@ -25,7 +25,7 @@ from ablate.plan import Plan, runs_on_disk
 from ablate.refuse import refuses
 from ablate.rundir import RunDir, write_text
 from ablate.serve import Site, server
-from ablate.status import PATIENCE_S, held, read_state, with_fate
+from ablate.state import held, read_state, with_fate
 from ablate.typeset import html_symbol
 from ablate.view import content, files
 
@@ -81,7 +81,7 @@ def stamp(file: Path) -> tuple[int, int] | None:
 
 def site(arguments: argparse.Namespace, plan: Plan) -> Site:
     """Make the page that follows a plan's runs."""
-    enquiry = ledger.Enquiry(PATIENCE_S)
+    enquiry = ledger.Enquiry(ledger.PATIENCE_S)
 
     def look() -> Hashable:
         if enquiry.due:
@@ -134,7 +134,7 @@ def main(argv: list[str] | None = None) -> int:
     plan = plan_of(arguments)
     if arguments.serve:
         return serve(arguments, plan)
-    fates = ledger.fates([planned.run for planned in plan.runs], patience_s=PATIENCE_S)
+    fates = ledger.fates([planned.run for planned in plan.runs], patience_s=ledger.PATIENCE_S)
     for planned in plan.runs:
         with_fate(planned.state, fates.get(planned.run))
     out = arguments.out or Path("report.html")

@@ -21,7 +21,8 @@ from ablate.named import called, find, runs_folder
 from ablate.refuse import refuses
 from ablate.rundir import RunDir
 from ablate.slurm import Unreachable
-from ablate.status import RunState, read_state, terminal, with_fate
+from ablate.state import RunState, read_state, with_fate
+from ablate.status import terminal
 from ablate.submit import submit_frozen, submitting
 
 # Of the machine's memory; a GPU's (OutOfMemoryError) is not for --mem to enlarge.

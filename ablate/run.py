@@ -19,7 +19,8 @@ from ablate.launch import Outcome, freeze, launch, look_in_queue, num_workers
 from ablate.plan import Plan, plan_from
 from ablate.refuse import refuse
 from ablate.slurm import Unreachable
-from ablate.status import duration, read_state, terminal
+from ablate.state import read_state
+from ablate.status import duration, terminal
 
 SETTLE_S = 10.0  # the workers of a launcher that was killed stop at their next update
 STOPPED, INTERRUPTED = 75, 130  # exit codes: not finished, nothing wrong; the same command continues

@@ -17,7 +17,7 @@ from ablate.launch import freeze, look_in_queue, on_interrupt, view
 from ablate.plan import Plan, PlannedRun
 from ablate.rundir import RunDir
 from ablate.sbatch import hand_in, need_slurm
-from ablate.status import TO_DO, RunState, read_state, with_fate
+from ablate.state import TO_DO, RunState, read_state, with_fate
 
 POLL_S = 0.5
 MAX_LISTED = 20

@@ -16,7 +16,7 @@ from ablate.mirror import fragments, unsent
 from ablate.named import find, runs_folder
 from ablate.refuse import refuses
 from ablate.rundir import Held, RunDir, lock, write_text
-from ablate.status import held
+from ablate.state import held
 
 AT_ONCE = 4  # runs; the attempts of one are sent one after the other
 LAST_LINES = 5  # of what W&B said, where a run was not sent

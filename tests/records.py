@@ -1,14 +1,25 @@
-"""Records of finished runs without training: what `ablate.worker` writes, complete, with the scores a test wants."""
+"""What `ablate.worker` leaves, without training: complete records, with the scores a test wants, and signs of life."""
 
 import functools
+import time
 from typing import Any
 
 from ablate import record
 from ablate.launch import freeze
 from ablate.plan import PlannedRun
-from ablate.rundir import write_json, write_text
+from ablate.rundir import RunDir, write_json, write_text
 
 BLEU_SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+TRAINING = {  # what a heartbeat says
+    "state": "training",
+    "step": 20,
+    "total": 60,
+    "loss": 3.5,
+    "dev_ppl": 40.0,
+    "src_tgt_tokens_per_s": 1234.5,
+    "steps_per_s": 0.5,
+    "attempt": 3,
+}
 
 
 @functools.cache
@@ -75,3 +86,8 @@ def finish(planned: PlannedRun, ppl: float, bleu: float, **changes: Any) -> reco
     read = record.read(planned.run)
     assert read is not None
     return read
+
+
+def beat(run: RunDir, **numbers: Any) -> None:
+    """Write the sign of life that a worker gave five seconds ago."""
+    write_json(run.heartbeat, {"time": time.time() - 5, "pid": 1, **numbers})

@@ -9,7 +9,7 @@ from tiny import planned, tiny_run, undisturbed, wait_until
 from ablate import cancel, launch, record, slurm
 from ablate.ledger import note
 from ablate.rundir import RunDir, read_json, write_json, write_text
-from ablate.status import read_state
+from ablate.state import read_state
 
 pytestmark = pytest.mark.usefixtures("workplace")
 LONG = ["optim.train_steps=20000000", "optim.checkpoint_every_steps=1000000", "optim.eval_every_steps=0"]

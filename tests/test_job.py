@@ -10,7 +10,7 @@ from ablate.ledger import history, note
 from ablate.ranks import ALONE
 from ablate.rundir import RunDir, lock, write_json, write_text
 from ablate.spawn import DONE, FAILED, HELD, STOPPED
-from ablate.status import read_state
+from ablate.state import read_state
 from ablate.stop import StopFlag
 
 pytestmark = pytest.mark.usefixtures("workplace", "slurm_like")

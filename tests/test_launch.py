@@ -10,7 +10,7 @@ from tiny import StopAt, alive, end, planned, tiny_run, undisturbed, wait_until
 from ablate import config, launch, record, spawn
 from ablate.config import LocalCluster
 from ablate.rundir import RunDir, lock, read_json
-from ablate.status import RunState, read_state
+from ablate.state import RunState, read_state
 from ablate.track import read_metrics
 from ablate.worker import STOPPED, StopFlag, take
 

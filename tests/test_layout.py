@@ -16,7 +16,7 @@ ORDER = [
     "finding refuse rundir stop typeset serve",
     "config ranks slurm",
     "params schedule data device stats bleu spawn ledger sbatch",
-    "record estimate model loss adam cells judge mirror",
+    "record estimate model loss adam cells judge mirror state",
     "checkpoint decode track draw probe",
     "evaluate parallel",
     "train",

@@ -21,7 +21,7 @@ from ablate.parallel import ALONE, Dismissed, Group, meet, take_gpu
 from ablate.ranks import Ranks
 from ablate.rundir import RunDir, lock
 from ablate.spawn import Worker
-from ablate.status import read_state
+from ablate.state import read_state
 from ablate.stop import StopFlag
 from ablate.track import read_metrics
 from ablate.train import Trainer

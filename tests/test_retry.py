@@ -13,7 +13,7 @@ from ablate.ledger import history, note
 from ablate.named import called
 from ablate.plan import plan_from
 from ablate.rundir import RunDir, read_json, write_json, write_text
-from ablate.status import RunState, read_state
+from ablate.state import RunState, read_state
 from ablate.submit import submit
 from ablate.worker import STOPPED, take
 

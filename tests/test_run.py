@@ -16,7 +16,7 @@ from tiny import TINY, alive, end, planned, tiny_run, undisturbed, wait_until
 from ablate import checkpoint, compose, record, run
 from ablate.named import find
 from ablate.rundir import RunDir, lock, read_json
-from ablate.status import read_state
+from ablate.state import read_state
 from ablate.track import read_metrics
 
 RUN = [sys.executable, "-m", "ablate.run"]

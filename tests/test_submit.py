@@ -13,7 +13,7 @@ from ablate.config import ConfigError
 from ablate.ledger import history, open_job
 from ablate.plan import plan_from
 from ablate.rundir import write_text
-from ablate.status import read_state
+from ablate.state import read_state
 
 pytestmark = pytest.mark.usefixtures("workplace")
 ON_SLURM = [*TINY[:1], *TINY[2:], "cluster=slurm"]  # without device=cpu

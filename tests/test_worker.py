@@ -17,7 +17,7 @@ from ablate import checkpoint, compose, config, evaluate, record, train, worker
 from ablate.config import ConfigError
 from ablate.rundir import RunDir, lock, read_json, write_json
 from ablate.spawn import start
-from ablate.status import read_state
+from ablate.state import read_state
 from ablate.track import Tracker, read_metrics
 from ablate.worker import DONE, FAILED, HELD, STOPPED, StopFlag, take
 

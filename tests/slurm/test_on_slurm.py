@@ -13,7 +13,7 @@ from tiny import TINY, undisturbed, wait_until
 
 from ablate.config import ConfigError
 from ablate.named import find
-from ablate.status import read_state
+from ablate.state import read_state
 
 
 def start(*overrides: str) -> "subprocess.Popen[str]":

@@ -10,7 +10,7 @@ from tiny import undisturbed, wait_until
 from ablate import cancel, doctor, logs, record, retry, status
 from ablate.named import find, select
 from ablate.rundir import RunDir, write_text
-from ablate.status import read_state
+from ablate.state import read_state
 
 BASE = "base/1"
 

@@ -8,7 +8,7 @@ from tiny import undisturbed, wait_until
 
 from ablate import checkpoint, record
 from ablate.rundir import RunDir
-from ablate.status import read_state
+from ablate.state import read_state
 
 
 def starts(ours: dict[str, RunDir]) -> set[int]:

@@ -19,7 +19,7 @@ from ablate import mirror, sync
 from ablate.config import load
 from ablate.mirror import fragments, unsent
 from ablate.rundir import RunDir, lock, read_json
-from ablate.status import read_state
+from ablate.state import read_state
 from ablate.track import Tracker, read_metrics
 from ablate.worker import DONE, STOPPED, StopFlag, take
 
