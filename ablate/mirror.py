@@ -15,14 +15,15 @@ from typing import Any
 import psutil
 
 from ablate.config import Config
+from ablate.fragments import sign_of, unsent
 from ablate.rundir import RunDir, write_text
+from ablate.spawn import STOPPED
 
 START_S = 20  # how long W&B's server may keep a run waiting at its start
 FINISH_S = 20  # the same at its end, for what is not sent yet
 FINISH_WITH_MODEL_S = 600  # for a run that is done; a stopped one has no model yet, and perhaps little time
 GRACE_S = 5  # after that it is ended: while a table or a model waits to be sent, W&B 0.31 heeds no limit of its own
 FLUSH_S = 0.5  # how much of the mirror a killed attempt may lose; `wandb leet` sees the rest meanwhile
-STOPPED = 75  # the exit code of a run that will go on
 
 
 def run_id(fingerprint: str, seed: int) -> str:
@@ -33,32 +34,6 @@ def run_id(fingerprint: str, seed: int) -> str:
 def group(sweeps: list[str], row: str) -> str:
     """Name what belongs together on W&B, the seeds of a row: `row_A/A_h4`; by the row alone outside a sweep."""
     return "/".join(part for part in ("+".join(sweeps), row) if part)[-128:]  # W&B takes no more
-
-
-def start(
-    run: RunDir, cfg: Config, identity: dict[str, Any], attempt: int, say: Callable[[str], None] = print
-) -> "Mirror | None":
-    """Start W&B's copy of one attempt at a run.
-
-    Args:
-        run: W&B's files lie in its folder.
-        cfg: frozen; W&B shows all of it as the run's configuration.
-        identity: the run's identity.json.
-        attempt: 1 for the first, one more for each resume; all of them are one run on W&B.
-        say: told when the mirror is not what was asked for.
-
-    Returns:
-        The mirror; None if none is wanted.
-    """
-    if cfg.tracking.mode == "none":
-        return None
-    online = cfg.tracking.mode == "online"
-    if online:
-        write_text(run.needs_sync, "tracking=wandb: W&B may lack a part of this run; python -m ablate.sync\n")
-    run.wandb.mkdir(parents=True, exist_ok=True)
-    return Mirror(
-        run, attempt, cfg.tracking.model_artifact, online, lambda online: begin(run, cfg, identity, online), say
-    )
 
 
 def begin(run: RunDir, cfg: Config, identity: dict[str, Any], online: bool) -> Any:
@@ -166,25 +141,22 @@ class Mirror:
     """
 
     def __init__(
-        self,
-        run: RunDir,
-        attempt: int,
-        sends_model: bool,
-        online: bool,
-        begin: Callable[[bool], Any],
-        say: Callable[[str], None],
-    ):
-        """Begin, online or not, by a function that gives W&B's object for the run; see `start`."""
-        self.run, self.attempt, self.sends_model, self.online = run, attempt, sends_model, online
-        self.begin, self.say = begin, say
+        self, run: RunDir, cfg: Config, identity: dict[str, Any], attempt: int, say: Callable[[str], None]
+    ) -> None:
+        """Begin; see `start`."""
+        self.run, self.cfg, self.identity, self.attempt, self.say = run, cfg, identity, attempt, say
+        self.online = cfg.tracking.mode == "online"
         self.wandb: Any = None
+        if self.online:
+            write_text(run.needs_sync, "tracking=wandb: W&B may lack a part of this run; python -m ablate.sync\n")
+        run.wandb.mkdir(parents=True, exist_ok=True)
         self.open()
 
     def open(self) -> None:
         """Begin, or begin again offline."""
         earlier = set(self.run.wandb.glob("run-*"))
         try:
-            self.wandb = self.begin(self.online)
+            self.wandb = begin(self.run, self.cfg, self.identity, self.online)
         except Exception as err:  # whatever it is: a run is worth more than its mirror
             self.fail(err)
             for left in set(self.run.wandb.glob("run-*")) - earlier:
@@ -229,7 +201,7 @@ class Mirror:
             table = wandb.Table(columns=["src", "reference", "translation"], data=[list(one) for one in sentences])
             run.summary.update({**summary(record), "record": json.dumps(record)})  # whole, for `account.download`
             run.log({"trainer_step": record["train"]["steps"], "attempt": self.attempt, "dev_translations": table})
-            if self.sends_model:
+            if self.cfg.tracking.model_artifact:
                 model = wandb.Artifact(f"model-{run.id}", "model", metadata={"checkpoint": record["checkpoint"]})
                 for step in record["checkpoint"]["steps"]:
                     folder = self.run.checkpoints / f"step-{step:06d}"
@@ -248,7 +220,7 @@ class Mirror:
         run, self.wandb = self.wandb, None
         if run is None:
             return
-        patience_s = FINISH_WITH_MODEL_S if self.sends_model and exit_code == 0 else FINISH_S
+        patience_s = FINISH_WITH_MODEL_S if self.cfg.tracking.model_artifact and exit_code == 0 else FINISH_S
         try:
             within(patience_s + GRACE_S, lambda: run.finish(exit_code=exit_code))
         except Exception as err:  # as above
@@ -256,25 +228,24 @@ class Mirror:
             end_service(run)
             return
         if self.online:
-            Path(f"{run.settings.sync_file}.synced").touch()  # W&B's own sign, which its sync heeds
+            sign_of(Path(run.settings.sync_file)).touch()
             if not unsent(self.run):
                 self.run.needs_sync.unlink(missing_ok=True)
 
 
-def fragments(run: RunDir) -> list[Path]:
-    """List W&B's files of a run, oldest first: one per attempt, two where W&B went away before its end.
+def start(
+    run: RunDir, cfg: Config, identity: dict[str, Any], attempt: int, say: Callable[[str], None]
+) -> Mirror | None:
+    """Start W&B's copy of one attempt at a run.
 
-    Those of attempts that were killed before they began are left out.
+    Args:
+        run: W&B's files lie in its folder.
+        cfg: frozen; W&B shows all of it as the run's configuration.
+        identity: the run's identity.json.
+        attempt: 1 for the first, one more for each resume; all of them are one run on W&B.
+        say: told when the mirror is not what was asked for.
+
+    Returns:
+        The mirror; None if none is wanted.
     """
-
-    def begun(path: Path) -> bool:
-        with open(path, "rb") as file:
-            return path.stem.removeprefix("run-").encode() in file.read(65536)  # the id is in its first record but one
-
-    found = [path for path in run.wandb.glob("*run-*/run-*.wandb") if not path.parent.is_symlink() and begun(path)]
-    return sorted(found, key=lambda path: path.parent.name.removeprefix("offline-"))  # …run-<date>_<time>-<id>
-
-
-def unsent(run: RunDir) -> list[Path]:
-    """List those of W&B's files of a run that were not sent to the end."""
-    return [path for path in fragments(run) if not Path(f"{path}.synced").exists()]
+    return None if cfg.tracking.mode == "none" else Mirror(run, cfg, identity, attempt, say)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ablate.mirror import fragments, unsent
+from ablate.fragments import fragments, unsent
 from ablate.named import find, runs_folder
 from ablate.refuse import refuses
 from ablate.rundir import Held, RunDir, lock, write_text

@@ -6,8 +6,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ablate.mirror import STOPPED, Mirror
+from ablate.mirror import Mirror
 from ablate.rundir import RunDir
+from ablate.spawn import STOPPED
 
 
 class Tracker:

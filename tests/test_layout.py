@@ -14,7 +14,7 @@ from ablate.compose import PACKAGE
 # From the bottom up: a module imports only from lines above its own. `data` and `model` are packages of several files.
 ORDER = [
     "finding refuse rundir stop typeset serve",
-    "config ranks slurm",
+    "config fragments ranks slurm",
     "params schedule data device stats bleu spawn ledger sbatch",
     "record estimate model loss adam cells judge mirror state",
     "checkpoint decode track draw probe",

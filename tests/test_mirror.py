@@ -16,7 +16,8 @@ import wandb
 from ablate import mirror
 from ablate.compose import compose
 from ablate.config import Config
-from ablate.mirror import fragments, group
+from ablate.fragments import fragments
+from ablate.mirror import group
 from ablate.rundir import RunDir
 from ablate.track import Tracker, read_metrics
 
@@ -178,8 +179,9 @@ def test_a_server_that_is_away_holds_a_run_up_for_less_than_half_a_minute():  # 
 def test_only_a_run_that_is_done_waits_long_for_its_model(run, monkeypatch):
     waits: list[float] = []
     monkeypatch.setattr(mirror, "within", lambda seconds, do: waits.append(seconds))
+    monkeypatch.setattr(mirror, "begin", Mock())
     for code in (0, 1, mirror.STOPPED):
-        mirror.Mirror(run, 1, True, False, lambda online: Mock(), print).finish(code)
+        mirror.start(run, config(1, "tracking.model_artifact=true"), IDENTITY, 1, print).finish(code)
     assert waits == [605, 25, 25]
 
 
@@ -233,11 +235,3 @@ def test_without_tracking_nothing_of_wandb_is_written(run):
     with track(run, 1, 1, "tracking=none") as tracker:
         tracker.log(10, loss=3.5)
     assert [path.name for path in run.path.iterdir()] == ["metrics.jsonl"]
-
-
-def test_an_attempt_that_was_killed_before_it_began_has_no_fragment(three):
-    empty = three[1].wandb / "offline-run-20200101_000000-0123456789ab-2" / "run-0123456789ab-2.wandb"
-    empty.parent.mkdir()
-    empty.write_bytes(b":W&B\x00\x00\x00")
-    assert empty not in fragments(three[1])
-    assert len(fragments(three[1])) == 1

@@ -17,7 +17,7 @@ from tiny import EVERY, StopAt, tiny_run
 
 from ablate import mirror, sync
 from ablate.config import load
-from ablate.mirror import fragments, unsent
+from ablate.fragments import fragments, unsent
 from ablate.rundir import RunDir, lock, read_json
 from ablate.state import read_state
 from ablate.track import Tracker, read_metrics
