@@ -71,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
     if bool(arguments.names) == arguments.all:
         parser.error("give either the runs to cancel or --all")
     root = Path(arguments.runs).absolute()
-    there = [run for runs in find(root).values() for run in runs]
+    there = find(root)
     try:
         chosen = (
             [run for run in there if not over(run)] if arguments.all else [select(root, x) for x in arguments.names]

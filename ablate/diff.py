@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from ablate import record
 from ablate.config import diff
 from ablate.named import runs_folder, select
 from ablate.refuse import refuses
@@ -18,12 +19,13 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("runs", nargs=2, metavar="RUN", help="a run's folder or its name, as A_h4/2")
     arguments = parser.parse_args(argv)
-    identities = [read_json(select(Path(runs_folder()), run).identity) for run in arguments.runs]
-    changed = diff(identities[0]["science"], identities[1]["science"])
-    for key, (first, second) in changed.items():
-        print(f"{key}: {first!r} | {second!r}")
+    runs = [select(Path(runs_folder()), name) for name in arguments.runs]
+    first, second = (read_json(run.identity) or record.accept(run, read_json(run.record)) for run in runs)
+    changed = diff(first["science"], second["science"])
+    for key, (one, other) in changed.items():
+        print(f"{key}: {one!r} | {other!r}")
     if not changed:
-        print(f"no difference: both are {identities[0]['fingerprint']}")
+        print(f"no difference: both are {first['fingerprint']}")
     return 1 if changed else 0
 
 

@@ -18,12 +18,14 @@ def runs_folder() -> str:
     return os.environ.get("ABLATE_RUNS", "runs")
 
 
-def find(root: Path) -> dict[str, list[RunDir]]:
-    """Find all runs under a folder, by preset."""
-    runs: dict[str, list[RunDir]] = {}
-    for path in sorted(root.glob("*/*/*/seed*/identity.json")):
-        runs.setdefault(path.relative_to(root).parts[0], []).append(RunDir(path.parent))
-    return runs
+def find(root: Path) -> list[RunDir]:
+    """Find all runs under a folder, in the order of their names."""
+    return [run for path in sorted(root.glob("*/*/*/seed*")) if is_run(run := RunDir(path))]
+
+
+def is_run(run: RunDir) -> bool:
+    """Tell whether there is a run: one that was planned here, or the record that was kept of one."""
+    return run.identity.is_file() or run.record.is_file()
 
 
 def select(root: Path, name: str) -> RunDir:
@@ -37,10 +39,9 @@ def select(root: Path, name: str) -> RunDir:
     Raises:
         NotOne: if there is none, or more than one.
     """
-    folder = Path(name).absolute()
-    if (folder / "identity.json").is_file():
-        return RunDir(folder)
-    runs = [run for of_preset in find(root).values() for run in of_preset]
+    if is_run(run := RunDir(Path(name).absolute())):
+        return run
+    runs = find(root)
     found = [run for run in runs if is_called(run, [part for part in name.split("/") if part])]
     if len(found) == 1:
         return found[0]

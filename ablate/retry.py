@@ -144,7 +144,7 @@ def main(argv: list[str] | None = None) -> int:
     def say(text: str) -> None:
         console.print(text, markup=False, soft_wrap=True)
 
-    there = [run for runs in find(root).values() for run in runs]
+    there = find(root)
     kinds, fates = judged(there, say)
     chosen = {run: config.load(run.config) for run in there if kinds[run] in wanted}
     if not chosen:

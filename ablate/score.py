@@ -23,17 +23,32 @@ def scores_of(run: RunDir, split: str, comet_model: str | None = None) -> dict[s
 
     Raises:
         ScoreError: if the run has no translations of the split, or COMET is not there.
-        CorpusError: if the prepared corpus is no longer there.
+        CorpusError: if the prepared corpus is not there.
     """
-    identity = read_json(run.identity)
-    if identity is None or not run.hypotheses(split).is_file():
+    if not run.hypotheses(split).is_file():
         raise ScoreError(f"RUN={str(run.path)!r}: has no translations of {split}")
-    corpus = corpora.reopen(Path(identity["corpus"]), identity["digests"])
+    corpus = corpus_of(run)
     hypotheses, references = list(read_lines(run.hypotheses(split))), corpus.text(split, "tgt")
     found: dict[str, float | str] = vars(score(hypotheses, references, corpus.manifest["languages"]["tgt"]))
     if comet_model is not None:
         found |= comet_score(corpus.text(split, "src"), hypotheses, references, comet_model)
     return found
+
+
+def corpus_of(run: RunDir) -> corpora.Corpus:
+    """Open a run's corpus; where its record was kept without what it was planned from, the same one prepared here.
+
+    Raises:
+        CorpusError: if it is not there.
+    """
+    if identity := read_json(run.identity):
+        return corpora.reopen(Path(identity["corpus"]), identity["digests"])
+    told = read_json(run.record)
+    for manifest in (corpora.data_root() / "corpora").glob("[!.]*/manifest.json"):
+        if read_json(manifest)["digests"] == told["corpus"]["digests"]:
+            return corpora.Corpus(manifest.parent)
+    how = f"python -m ablate.prepare preset={told['preset']}"
+    raise corpora.CorpusError(f"{run.record}: its corpus, {told['corpus']['name']}, is not prepared here; {how}")
 
 
 def comet_score(sources: list[str], hypotheses: list[str], references: list[str], model: str) -> dict[str, float | str]:

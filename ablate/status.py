@@ -91,7 +91,7 @@ def survey(root: Path, enquiry: ledger.Enquiry) -> Survey:
 
     However many runs there are: one question to squeue, and one to sacct if squeue has forgotten one of them.
     """
-    states = {run: read_state(run) for runs in find(root).values() for run in runs}
+    states = {run: read_state(run) for run in find(root)}
     if enquiry.due:
         enquiry.ask(run for run, state in states.items() if state.name not in ("done", "failed"))
     return Survey(root, {run: with_fate(state, enquiry.fates.get(run)) for run, state in states.items()}, enquiry)
@@ -104,7 +104,7 @@ def page(found: Survey) -> Group:
         states = {}
         for run, state in runs.items():
             row, identity, seed = run.path.parts[-3:]
-            changed = bool(read_json(run.identity).get("changes"))
+            changed = (read_json(run.identity) or {}).get("changes")
             title = f"{row}{' + changes' if changed else ''} ({identity})"
             states[title, int(seed.removeprefix("seed"))] = state
         logs = RunDir(found.root / preset / "ROW" / "FINGERPRINT" / "seedK").log

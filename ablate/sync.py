@@ -61,7 +61,7 @@ def send(run: RunDir) -> str:
 
 def sync(root: Path, dry_run: bool, say: Callable[[str], None]) -> int:
     """Send what is due of every run under a folder; gives the exit code: 0 all sent, 1 not all."""
-    every = [run for runs in find(root).values() for run in runs]
+    every = find(root)
     running = [run for run in every if held(run.lock)]
     waiting = {run: files for run in every if run not in running and (files := due(run))}
     for run, files in waiting.items():

@@ -34,15 +34,15 @@ def load_model(run: RunDir, device: str | None) -> tuple[Transformer, corpora.Co
 
     Raises:
         ConfigError: if the device is not there.
-        NoModel: if it has no checkpoint yet.
+        NoModel: if it has no checkpoint.
         CorpusError: if the prepared corpus is no longer there.
     """
+    if not checkpoint.folders(run.checkpoints):
+        raise NoModel(f"RUN={str(run.path)!r}: has no checkpoint")
     identity = read_json(run.identity)
     cfg = config.load(run.config)
     cfg.device = resolve_device(device or cfg.device)
     used = checkpoint.counted(run.checkpoints, cfg.decode.average_checkpoints, cfg.optim.checkpoint_every_steps)
-    if not used:
-        raise NoModel(f"RUN={str(run.path)!r}: has no checkpoint yet")
     corpus = corpora.reopen(Path(identity["corpus"]), identity["digests"])
     model = Transformer(cfg.model, corpus.subwords.vocab_size).to(cfg.device)
     model.load_state_dict(checkpoint.average_folders(used, identity["science"], cfg.device))

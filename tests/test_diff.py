@@ -1,5 +1,6 @@
 import pytest
 
+from ablate import record
 from ablate.diff import main
 from ablate.rundir import RunDir, write_json
 
@@ -20,6 +21,13 @@ def runs(tmp_path):
 def test_the_keys_that_differ_are_printed_with_both_values(runs, capsys):  # P6
     assert main([str(runs / "one"), str(runs / "other")]) == 1
     assert capsys.readouterr().out == "model.dropout: 0.1 | 0.3\nmodel.new: None | 'x'\n"
+
+
+def test_where_only_a_record_was_kept_it_tells(runs, capsys):
+    facts = {"fingerprint": "2" * 12, "science": {"model.dropout": 0.2, "optim.warmup_steps": 20}}
+    record.write(RunDir(runs / "kept"), facts)
+    assert main([str(runs / "one"), str(runs / "kept")]) == 1
+    assert capsys.readouterr().out == "model.dropout: 0.1 | 0.2\n"
 
 
 def test_equal_runs_have_no_difference(runs, capsys):

@@ -20,8 +20,15 @@ def root(tmp_path):
     return tmp_path
 
 
-def test_runs_are_found_by_preset(root):
-    assert {preset: len(runs) for preset, runs in find(root).items()} == {"quick": 1, "smoke": 3}
+def test_runs_are_found_in_the_order_of_their_names(root):
+    assert find(root) == [RunDir.of(root, *RUNS[number]) for number in (3, 2, 0, 1)]
+
+
+def test_the_record_that_was_kept_of_a_run_stands_for_it(root, tmp_path):
+    kept = RunDir.of(root, "smoke", "E_learned", "bbbbbbbbbbbb", 1)
+    write_json(kept.record, {"schema": 1})
+    assert len(find(root)) == 5
+    assert select(root, "E_learned") == select(tmp_path / "elsewhere", str(kept.path)) == kept
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,10 @@ RUN = [sys.executable, "-m", "ablate.run"]
 def folder(workplace):
     """Work in a folder of its own, and leave no worker behind in any case."""
     yield workplace
-    for found in find(workplace / "runs").values():
-        for one in found:
-            pid = (read_json(one.heartbeat) or {}).get("pid")
-            if pid and alive(pid) and read_state(one).name == "running":
-                os.kill(pid, signal.SIGKILL)
+    for one in find(workplace / "runs"):
+        pid = (read_json(one.heartbeat) or {}).get("pid")
+        if pid and alive(pid) and read_state(one).name == "running":
+            os.kill(pid, signal.SIGKILL)
 
 
 def command(module: str, *arguments: str, text: str = "") -> tuple[int, str]:
@@ -52,8 +51,7 @@ def here(*overrides: str) -> tuple[int, str]:
 
 def only(folder: Path) -> RunDir:
     """Give the one run in a folder of runs."""
-    (found,) = find(folder / "runs").values()
-    (one,) = found
+    (one,) = find(folder / "runs")
     return one
 
 
@@ -69,7 +67,7 @@ def test_a_row_of_the_table_from_one_command(folder):
     table = table_in(text)
     assert [line.split("|")[1].strip() for line in table[2:]] == ["base", "A_h1", "A_h4", "A_h16", "A_h32"]
     assert "5 runs: 5 to run" in text
-    records = [record.read(one) for one in find(folder / "runs")["smoke"]]
+    records = [record.read(one) for one in find(folder / "runs")]
     assert sorted(done["row"] for done in records) == ["A_h1", "A_h16", "A_h32", "A_h4", "base"]
     assert {done["train"]["steps"] for done in records} == {5}  # 8,000 × 0.0006, rounded
     before = {path: path.stat().st_mtime_ns for path in (folder / "runs").rglob("*")}
@@ -82,7 +80,7 @@ def test_a_row_of_the_table_from_one_command(folder):
     code, alone = command("table", "row_A", *asked[1:])
     assert (code, table_in(alone)) == (0, table)
 
-    done = find(folder / "runs")["smoke"][0]
+    done = find(folder / "runs")[0]
     code, text = command("translate", str(done.path), text="the cat sleeps .\n\nthe dog sees the cat .\n")
     assert code == 0, text
     assert "2/2 sentences" in text
@@ -112,9 +110,9 @@ def test_a_failing_run_does_not_hide_behind_the_others(folder):  # S1
         assert "python -m ablate.retry --failed" in text
         assert re.search(r"\| base .*\| 1/1 ", text)
         assert re.search(r"\| hasty .*\| 0/1 ", text)
-        states = {one.path.parts[-3]: read_state(one) for one in find(folder / "runs")["smoke"]}
+        states = {one.path.parts[-3]: read_state(one) for one in find(folder / "runs")}
         assert (states["base"].name, states["hasty"].name) == ("done", "failed")
-        (base,) = [one for one in find(folder / "runs")["smoke"] if one.path.parts[-3] == "base"]
+        (base,) = [one for one in find(folder / "runs") if one.path.parts[-3] == "base"]
         assert record.comparable(record.read(base)) == undisturbed()
         assert here("+sweep=mine")[0] == 1  # and it is not tried again by itself
     code, text = command("status")
@@ -129,7 +127,7 @@ def test_two_launchers_at_the_same_second_start_each_run_once(folder):  # P7
         # Who lost a run says who has it; or finds it finished, if it was quick.
         missing = re.findall(r"not started here: process (\d+) on \S+ has it", text)
         assert process.returncode == (75 if missing else 0), text
-    found = find(folder / "runs")["smoke"]
+    found = find(folder / "runs")
     assert len(found) == 3
     for one in found:
         assert [attempt["code_changed"] for attempt in read_json(one.provenance)] == [False]  # one attempt

@@ -40,6 +40,19 @@ def test_a_run_is_named_as_elsewhere(run, capsys):
     assert Path(capsys.readouterr().out.splitlines()[0]).absolute() == run.path
 
 
+def test_a_run_of_which_only_record_and_translations_were_kept_is_scored_on_the_corpus_prepared_here(
+    run, monkeypatch, tmp_path, capsys
+):
+    wanted = score.scores_of(run, "dev")
+    run.identity.unlink()
+    assert score.scores_of(run, "dev") == wanted
+    monkeypatch.setenv("ABLATE_DATA", str(tmp_path / "data"))
+    assert score.main(["base/1"]) == 2
+    assert (
+        "its corpus, synthetic, is not prepared here; python -m ablate.prepare preset=smoke" in capsys.readouterr().err
+    )
+
+
 def test_a_run_without_translations_is_refused(run, capsys):
     assert score.main([str(run.path), "--split", "test"]) == 2
     assert "has no translations of test" in capsys.readouterr().err

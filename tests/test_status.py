@@ -1,5 +1,6 @@
 import io
 import json
+import re
 
 import pytest
 from commands import Commands, commands  # noqa: F401 – a fixture
@@ -68,6 +69,16 @@ def test_every_run_is_shown_under_its_preset_with_its_numbers(workplace):
     ):
         assert part in by_run[changed.fingerprint]
     assert "SLURM" not in said  # nobody had to be asked
+
+
+def test_a_run_of_which_only_the_record_was_kept_is_done(workplace, capsys):
+    done = planned(workplace)
+    finish(done, ppl=12.5, bleu=7.25)
+    for path in done.run.path.iterdir():
+        if path != done.run.record:
+            path.unlink()
+    assert main([str(workplace / "runs")]) == 0
+    assert re.search(r"A_h4 \(\w{12}\) +1 +done +60/60 .* 12.50 +7.2", capsys.readouterr().out)
 
 
 def test_nothing_is_lost_on_a_narrow_terminal(run):

@@ -42,6 +42,13 @@ def test_a_run_without_a_checkpoint_is_refused(tmp_path, monkeypatch, capsys):
     assert "has no checkpoint" in err
 
 
+def test_a_run_of_which_only_the_record_was_kept_has_no_checkpoint(tmp_path, monkeypatch, capsys):
+    run = RunDir(tmp_path / "seed1")
+    write_json(run.record, {"schema": 1})
+    code, out, err = translate(monkeypatch, capsys, b"Hello.\n", str(run.path))
+    assert (code, out, err) == (2, "", f"error: RUN='{run.path}': has no checkpoint\n")
+
+
 def test_text_that_is_not_utf8_is_refused_in_one_line(tmp_path, monkeypatch, capsys):
     code, out, err = translate(monkeypatch, capsys, b"Gr\xfc\xdfe\n", str(tmp_path))
     assert (code, out) == (2, "")

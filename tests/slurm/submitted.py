@@ -27,8 +27,7 @@ def command(*overrides: str) -> tuple[int, str]:
 
 def runs(root: str = "runs") -> dict[str, RunDir]:
     """Give the runs in a folder, by row."""
-    found = find(Path(root).absolute()).get("smoke", [])
-    return {one.path.parts[-3]: one for one in found}
+    return {one.path.parts[-3]: one for one in find(Path(root).absolute())}
 
 
 def records(root: str = "runs") -> dict[str, record.Record]:

@@ -145,7 +145,7 @@ def test_a_job_asks_for_what_its_fields_say(cluster):
 def test_of_several_runs_in_a_job_a_killed_one_goes_on_when_the_others_are_done(cluster):
     sweep = ["seeds=2", *LONG]
     assert command(*sweep, *SLURM, "cluster.runs_per_job=2")[0] == 0
-    both = find(Path("runs").absolute())["smoke"]
+    both = find(Path("runs").absolute())
     os.kill(wait_for_update(both[1], 5), signal.SIGKILL)
     wait_until(lambda: len(events(both[1], "ended")) == 2, "the end")
     assert [line["reason"] for line in events(both[1], "ended")] == ["killed by SIGKILL", ""]
@@ -160,9 +160,9 @@ def test_many_runs_in_arrays_are_each_done_once(cluster):
     assert text.count("submitted") == -(-MANY // 64)
 
     def done() -> int:
-        return sum(one.record.exists() for one in find(Path("runs").absolute())["smoke"])
+        return sum(one.record.exists() for one in find(Path("runs").absolute()))
 
     wait_until(lambda: done() == MANY, "all records", 20 * MANY)
-    for one in find(Path("runs").absolute())["smoke"]:
+    for one in find(Path("runs").absolute()):
         assert len(events(one, "started")) == 1
         assert read_state(one).name == "done"
