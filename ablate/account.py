@@ -2,7 +2,8 @@
 
 import json
 
-from ablate.config import ConfigError, TrackingConfig
+from ablate.config import TrackingConfig
+from ablate.errors import ConfigError
 from ablate.mirror import run_id
 from ablate.rundir import RunDir, write_text
 

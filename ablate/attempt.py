@@ -10,12 +10,15 @@ from typing import Any
 
 import torch
 
-from ablate import checkpoint, config, mirror, record
-from ablate.config import Config, ConfigError
+from ablate import checkpoint, mirror, record
+from ablate.config import Config
 from ablate.data import corpus as corpora
 from ablate.data.corpus import Corpus
 from ablate.decode import Stopped
+from ablate.errors import ConfigError
 from ablate.evaluate import Perplexity, evaluate
+from ablate.identity import refuse_change
+from ablate.identity import science as science_of
 from ablate.model.transformer import Transformer
 from ablate.parallel import Group, Lost
 from ablate.rundir import RunDir, read_json, say, write_json, write_text
@@ -28,7 +31,7 @@ def lead(run: RunDir, cfg: Config, stop: StopFlag, group: Group) -> None:
     """Train, translate the dev set, score it, write the record."""
     identity = read_json(run.identity)
     science = identity["science"]
-    config.refuse_change(str(run.config), science, config.science(cfg, identity["digests"]))
+    refuse_change(str(run.config), science, science_of(cfg, identity["digests"]))
     attempts = read_json(run.provenance) or []
     code = attempts[-1]["code"] if attempts else identity["code"]  # a resumed run shall not change it either
     attempts.append(

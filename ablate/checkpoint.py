@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ablate.config import NOT_SAID, ConfigError, refuse_change
+from ablate.errors import NOT_SAID, ConfigError
+from ablate.identity import refuse_change
 from ablate.rundir import read_json, sync_folder, write_json
 
 State = dict[str, Any]  # "model", "optimizer": state dicts; "progress": plain numbers, strings, lists

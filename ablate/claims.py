@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from ablate import footnote
 from ablate.ask import plan_of, reader
 from ablate.cells import HEADERS, MISSING, signed
-from ablate.config import ConfigError
 from ablate.data.source import read_lines
+from ablate.errors import ConfigError
 from ablate.judge import AS_CLAIMED, BLEU_MARGIN, CLAIMS, PPL_MARGIN, Comparison, Finding, Judgement, judge
 from ablate.plan import Plan
 from ablate.refuse import refuses

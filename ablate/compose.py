@@ -29,7 +29,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from ablate.config import KINDS, NOT_SAID, Config, ConfigError, check, from_dict, nearest
+from ablate.check import check
+from ablate.config import KINDS, Config
+from ablate.errors import NOT_SAID, ConfigError, nearest
+from ablate.frozen import from_dict
 
 PACKAGE = Path(__file__).resolve().parent
 ROOTS = ("conf", "sweeps")

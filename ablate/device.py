@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ablate.config import ConfigError
+from ablate.errors import ConfigError
 
 
 def resolve_device(device: str) -> str:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from ablate import record
-from ablate.config import diff
+from ablate.identity import diff
 from ablate.named import runs_folder, select
 from ablate.refuse import refuses
 from ablate.rundir import read_json

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ablate import table
 from ablate.ask import plan_of, reader
-from ablate.config import ConfigError, nearest
 from ablate.draw import forest, learning_curves, rates, save, settings
+from ablate.errors import ConfigError, nearest
 from ablate.history import histories
 from ablate.refuse import refuses
 

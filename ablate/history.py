@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ablate.account import download
-from ablate.config import ConfigError, nearest
+from ablate.errors import ConfigError, nearest
 from ablate.plan import Plan, plan_from
 from ablate.track import read_metrics
 

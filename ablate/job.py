@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, cast
 
-from ablate import config, ledger, slurm
+from ablate import frozen, ledger, slurm
 from ablate.ranks import Ranks
 from ablate.rundir import RunDir, say, write_text
 from ablate.slurm import Unreachable
@@ -68,7 +68,7 @@ def attend(runs: list[RunDir], job: str, ranks: Ranks, stop: StopFlag) -> dict[R
                 time.sleep(1)
             restart = int(os.environ.get("SLURM_RESTART_COUNT", 0))
             ledger.note(run, "started", job=job, host=node(), restart=restart, pid=os.getpid())
-        workers[run] = start(run, config.load(run.config).cluster.threads, ranks)
+        workers[run] = start(run, frozen.load(run.config).cluster.threads, ranks)
     asked = False
     while any(worker.poll() is None for worker in workers.values()):
         if stop() and not asked:

@@ -11,7 +11,7 @@ import psutil
 from rich.console import Console
 from rich.live import Live
 
-from ablate import config, ledger, record
+from ablate import frozen, ledger, record
 from ablate.config import LocalCluster
 from ablate.plan import PlannedRun
 from ablate.rundir import RunDir, write_json
@@ -58,7 +58,7 @@ def freeze(planned: PlannedRun) -> None:
             "science": planned.science,
         },
     )
-    config.save(planned.cfg, planned.run.config)
+    frozen.save(planned.cfg, planned.run.config)
 
 
 def look_in_queue(runs: list[PlannedRun]) -> dict[RunDir, ledger.Fate]:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ablate.config import ConfigError
+from ablate.errors import ConfigError
 
 NUM_ROWS = {"cpu": 256, "gpu": 4096}  # of logits held at once: what a cache, or a GPU, does best with
 

@@ -22,8 +22,8 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 from torch.nn import Parameter
 
 from ablate import checkpoint
-from ablate.config import ConfigError
 from ablate.decode import Stopped
+from ablate.errors import ConfigError
 from ablate.ranks import Ranks
 from ablate.rundir import RunDir, read_json, write_json
 

@@ -18,14 +18,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ablate.check import check
 from ablate.compose import compose, compose_rows
-from ablate.config import NOT_SAID, Config, ConfigError, SlurmCluster, check, diff, fingerprint, scaled, science
+from ablate.config import Config, SlurmCluster
 from ablate.data import corpus as corpora
 from ablate.device import resolve_device
+from ablate.errors import NOT_SAID, ConfigError
 from ablate.estimate import Guess, Lengths, guess
+from ablate.identity import diff, fingerprint, science
 from ablate.params import count_parameters, params_paper, run_flops
 from ablate.record import Record
 from ablate.rundir import RunDir, read_json
+from ablate.scale import scaled
 from ablate.state import TO_DO, RunState, read_state
 
 

@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from ablate import ledger
 from ablate.ask import plan_of, reader
-from ablate.config import ConfigError
+from ablate.errors import ConfigError
 from ablate.plan import Plan, runs_on_disk
 from ablate.refuse import refuses
 from ablate.rundir import RunDir, write_text

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ablate import config, ledger
-from ablate.config import ClusterConfig, Config, ConfigError, SlurmCluster
+from ablate import frozen, ledger
+from ablate.config import ClusterConfig, Config, SlurmCluster
+from ablate.errors import ConfigError
 from ablate.launch import launch, num_workers
 from ablate.named import called, find, runs_folder
 from ablate.refuse import refuses
@@ -74,20 +75,20 @@ def resubmit(runs: list[RunDir], wanted: set[str], mem: str | None, root: Path, 
     """
     with submitting(root, say):
         kinds, fates = judged(runs, say)
-        before = {run: config.load(run.config) for run in runs if kinds[run] in wanted}
+        before = {run: frozen.load(run.config) for run in runs if kinds[run] in wanted}
         todo = {run: again(cfg, kinds[run], mem) for run, cfg in before.items()}
         ledger.close(fates)
         failed = [run for run in todo if run.error.exists()]
         for run in failed:
             os.replace(run.error, old_error(run))
         for run, cfg in todo.items():
-            config.save(cfg, run.config)
+            frozen.save(cfg, run.config)
         try:
             submit_frozen({run: cfg.cluster for run, cfg in todo.items()}, root, say)
         except (ConfigError, Unreachable):
             for run in todo:
                 if ledger.open_job(run) is None:  # as it was
-                    config.save(before[run], run.config)
+                    frozen.save(before[run], run.config)
                     if run in failed:
                         os.replace(old_error(run), run.error)
             raise
@@ -146,7 +147,7 @@ def main(argv: list[str] | None = None) -> int:
 
     there = find(root)
     kinds, fates = judged(there, say)
-    chosen = {run: config.load(run.config) for run in there if kinds[run] in wanted}
+    chosen = {run: frozen.load(run.config) for run in there if kinds[run] in wanted}
     if not chosen:
         asked = [name for name in ("failed", "oom", "lost") if getattr(arguments, name)]
         say(f"no {' or '.join(asked)} runs under {arguments.runs}")

@@ -14,7 +14,8 @@ import submitit
 from submitit.core.utils import FailedJobError
 
 from ablate import slurm
-from ablate.config import NOT_SAID, ConfigError, SlurmCluster, nearest
+from ablate.config import SlurmCluster
+from ablate.errors import NOT_SAID, ConfigError, nearest
 
 # Of the environment: a job that is submitted from inside another one must not take over its size, and no variable may
 # say otherwise than our fields.

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ablate import probe, slurm
-from ablate.config import Config, ConfigError, SlurmCluster
+from ablate.config import Config, SlurmCluster
 from ablate.data.source import data_root
+from ablate.errors import ConfigError
 from ablate.finding import Finding
 from ablate.params import count_parameters
 from ablate.plan import resolved

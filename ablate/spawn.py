@@ -7,7 +7,7 @@ import sys
 import time
 from typing import IO, cast
 
-from ablate import config
+from ablate import frozen
 from ablate.ranks import ALONE, Ranks
 from ablate.rundir import RunDir, write_text
 
@@ -37,7 +37,7 @@ class Worker:
 
     def __init__(self, run: RunDir, threads: int) -> None:
         """Start them, as many as the frozen configuration says."""
-        num_ranks = config.load(run.config).cluster.ranks
+        num_ranks = frozen.load(run.config).cluster.ranks
         self.processes = [start(run, threads, ranks) for ranks in Ranks.on_this_machine(num_ranks)]
         self.patience_ends_s = math.inf
 

@@ -11,8 +11,9 @@ from typing import TypeVar
 from rich.console import Console
 
 from ablate import job, ledger, slurm
-from ablate.config import ConfigError, SlurmCluster
+from ablate.config import SlurmCluster
 from ablate.data.source import waiting_lock
+from ablate.errors import ConfigError
 from ablate.launch import freeze, look_in_queue, on_interrupt, view
 from ablate.plan import Plan, PlannedRun
 from ablate.rundir import RunDir

@@ -14,8 +14,8 @@ import pandas as pd
 from ablate import cells, footnote, record
 from ablate.ask import plan_of, reader
 from ablate.cells import SETTINGS
-from ablate.config import diff
 from ablate.cost import states
+from ablate.identity import diff
 from ablate.plan import Plan, PlannedRun
 from ablate.record import Record
 from ablate.refuse import refuses

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ablate import checkpoint, config
+from ablate import checkpoint, frozen
+from ablate.config import Config
 from ablate.data import corpus as corpora
 from ablate.data.subword import EOS
 from ablate.decode import translate_all
@@ -25,7 +26,7 @@ class NoModel(ValueError):
     """A folder without a trained run in it."""
 
 
-def load_model(run: RunDir, device: str | None) -> tuple[Transformer, corpora.Corpus, config.Config]:
+def load_model(run: RunDir, device: str | None) -> tuple[Transformer, corpora.Corpus, Config]:
     """Load a run's model from its checkpoints: the last, or the mean its configuration asks for.
 
     Args:
@@ -40,7 +41,7 @@ def load_model(run: RunDir, device: str | None) -> tuple[Transformer, corpora.Co
     if not checkpoint.folders(run.checkpoints):
         raise NoModel(f"RUN={str(run.path)!r}: has no checkpoint")
     identity = read_json(run.identity)
-    cfg = config.load(run.config)
+    cfg = frozen.load(run.config)
     cfg.device = resolve_device(device or cfg.device)
     used = checkpoint.counted(run.checkpoints, cfg.decode.average_checkpoints, cfg.optim.checkpoint_every_steps)
     corpus = corpora.reopen(Path(identity["corpus"]), identity["digests"])

@@ -12,8 +12,8 @@ import time
 import traceback
 from pathlib import Path
 
-from ablate import config
-from ablate.config import ConfigError
+from ablate import frozen
+from ablate.errors import ConfigError
 from ablate.ranks import ALONE, Ranks
 from ablate.rundir import Held, RunDir, lock, read_json, say, write_text
 from ablate.spawn import DONE, FAILED, HELD, STOPPED
@@ -85,7 +85,7 @@ def do(run: RunDir, stop: StopFlag, ranks: Ranks) -> int:
         from ablate.decode import Stopped
         from ablate.parallel import Dismissed, Lost, meet, take_gpu
 
-        cfg = config.load(run.config)
+        cfg = frozen.load(run.config)
         if ranks.count != cfg.cluster.ranks:
             raise ConfigError("cluster.ranks", cfg.cluster.ranks, f"but {ranks.count} were started", str(run.config))
         try:

@@ -20,10 +20,11 @@ from typing import Any
 from common import child, machine, versions
 from scaling_page import Measured, write_page
 
-from ablate import config
+from ablate import frozen
 from ablate.compose import session
 from ablate.config import Config
 from ablate.estimate import Lengths, Load
+from ablate.identity import science as science_of
 from ablate.plan import plan_from
 from ablate.record import git
 
@@ -67,9 +68,9 @@ def sized(base: Config, sizes: dict[str, Any]) -> Config:
 
 def measure(scratch: Path, name: str, cfg: Config, science: dict[str, Any], load: Load, **point: Any) -> Measured:
     """Measure one point in a process of its own."""
-    frozen = scratch / "config.yaml"
-    config.save(cfg, frozen)
-    told = json.dumps({"config": str(frozen), **point})
+    file = scratch / "config.yaml"
+    frozen.save(cfg, file)
+    told = json.dumps({"config": str(file), **point})
     numbers = child([str(HERE / "scaling_point.py"), told], 1, str(scratch))
     print(f"{name:<28} {1000 * numbers['update_s']:9.1f} ms {numbers['peak_mb']:7.0f} MB", file=sys.stderr, flush=True)
     return Measured(name, point.get("sizes", {}), science, asdict(load), **numbers)
@@ -90,7 +91,7 @@ def measure_all() -> dict[str, list[Measured]]:
             tokens = max(1, sizes["tokens"] // length) * length
             load = Load(tokens, tokens, length, length)
             name = " ".join(f"{key}={value}" for key, value in sizes.items() if value != CENTRE[key]) or "centre"
-            done["fit"].append(measure(scratch, name, cfg, config.science(cfg, {}), load, length=length, sizes=sizes))
+            done["fit"].append(measure(scratch, name, cfg, science_of(cfg, {}), load, length=length, sizes=sizes))
         for preset, rows in ROWS.items():
             corpus = plans[preset].corpus
             assert corpus is not None

@@ -17,7 +17,7 @@ import torch
 import wandb  # noqa: F401 – a run has it in memory
 from common import peak_mb
 
-from ablate import config
+from ablate import frozen
 from ablate.config import Config
 from ablate.data.corpus import Corpus
 from ablate.data.packed import Packed
@@ -44,7 +44,7 @@ def work(point: dict[str, Any]) -> dict[str, float]:
         point: `config`, a file; and `corpus`, a folder, or `length`, of random sentences.
     """
     torch.set_num_threads(1)
-    cfg = config.load(Path(point["config"]))
+    cfg = frozen.load(Path(point["config"]))
     packed = Corpus(Path(point["corpus"])).split("train") if "corpus" in point else sentences(cfg, point["length"])
     scratch = RunDir(Path(tempfile.mkdtemp()))
     model = Transformer(cfg.model, cfg.data.vocab_size).train()

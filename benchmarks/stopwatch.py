@@ -71,12 +71,12 @@ def main() -> int:
         from ablate import worker
 
         worker.load_libraries()
-    from ablate import checkpoint, config, evaluate, mirror, record, rundir, track, train
+    from ablate import checkpoint, evaluate, frozen, mirror, record, rundir, track, train
     from ablate.data import corpus, packed, subword
     from ablate.model import transformer
 
     opening = "open configuration, corpus and vocabulary"
-    watch.watch(config, "load", opening)
+    watch.watch(frozen, "load", opening)
     watch.watch(corpus, "reopen", opening)
     watch.watch(packed.Packed, "open", opening)
     watch.watch(subword.Subwords, "open", opening)

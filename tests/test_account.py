@@ -4,7 +4,7 @@ import pytest
 import wandb
 
 from ablate.account import default_entity, log_in
-from ablate.config import ConfigError
+from ablate.errors import ConfigError
 
 
 @pytest.mark.parametrize("answer", [False, wandb.errors.UsageError("No API key configured")])

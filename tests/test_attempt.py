@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ablate import attempt
-from ablate.config import ConfigError
+from ablate.errors import ConfigError
 
 
 def test_the_processor_is_named_by_its_model(tmp_path):

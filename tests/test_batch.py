@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.config import ConfigError
 from ablate.data.batch import Batches, eval_batches, gather, share, source_batches
 from ablate.data.packed import Packed
 from ablate.data.subword import EOS, PAD
+from ablate.errors import ConfigError
 
 # Four pairs, (source, target) lengths with EOS: (2,3) (3,3) (5,4) (1,2).
 SRC = [[3, EOS], [4, 5, EOS], [6, 7, 8, 9, EOS], [EOS]]

@@ -23,7 +23,7 @@ import sweep_speed
 import train_speed
 from common import Shape
 
-from ablate import config
+from ablate import frozen
 
 SMALL = Shape(8, 2, 2, 12, 29, num_sentences=7, shortest=3, longest=5, rounds=2)
 
@@ -165,7 +165,7 @@ def test_coefficients_are_written_in_the_unit_that_suits_them():
 def test_a_point_is_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(scaling_point, "TIMED_S", 0.01)
     cfg = common.our_config(SMALL, "optim.batch_tokens=12", "data.vocab_size=29")
-    config.save(cfg, tmp_path / "config.yaml")
+    frozen.save(cfg, tmp_path / "config.yaml")
     found = scaling_point.work({"config": str(tmp_path / "config.yaml"), "length": 4})
     assert found["update_s"] > 0 and found["peak_mb"] > 50
     sentences = scaling_point.sentences(cfg, length=4)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ablate import checkpoint
-from ablate.config import ConfigError
+from ablate.errors import ConfigError
 
 SCIENCE = {"model.d_model": 8, "optim.lr_scale": 1.0}
 

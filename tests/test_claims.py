@@ -6,7 +6,7 @@ from records import finish
 
 from ablate.claims import evaluate, grids, main, other_sentences, write
 from ablate.compose import session
-from ablate.config import ConfigError
+from ablate.errors import ConfigError
 from ablate.judge import CLAIMS, Comparison
 from ablate.plan import Plan, plan_from
 from ablate.rundir import write_text

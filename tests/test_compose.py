@@ -8,7 +8,9 @@ import pytest
 
 from ablate import compose as door
 from ablate.compose import compose, compose_rows, session
-from ablate.config import ConfigError, fingerprint, scaled, science
+from ablate.errors import ConfigError
+from ablate.identity import fingerprint, science
+from ablate.scale import scaled
 
 REPOSITORY = Path(__file__).parents[1]
 CHANGE = "# @package _global_\n"

@@ -10,8 +10,8 @@ from records import finish
 from tiny import TINY, tiny_run
 
 from ablate import account, dashboard, mirror
-from ablate.config import ConfigError
 from ablate.dashboard import blocks, main, report, runs_of, workspaces
+from ablate.errors import ConfigError
 from ablate.plan import Plan, plan_from
 from ablate.rundir import read_json
 from ablate.track import read_metrics

@@ -17,11 +17,11 @@ import pytest
 from servers import access, serving
 from wmt14 import tar
 
-from ablate.config import ConfigError
 from ablate.data import fetch as fetching
 from ablate.data import source
 from ablate.data.fetch import Remote, fetch
 from ablate.data.source import CorpusError, Unfinished
+from ablate.errors import ConfigError
 from ablate.rundir import read_json
 
 PLACE = "files.example/a/text.gz"

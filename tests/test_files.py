@@ -3,9 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from ablate.config import ConfigError, FilesData
+from ablate.config import FilesData
 from ablate.data import files, lines
 from ablate.data.source import CorpusError, Counts
+from ablate.errors import ConfigError
 
 
 def config(**fields: object) -> FilesData:

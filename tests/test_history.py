@@ -7,8 +7,8 @@ import pytest
 import wandb
 from records import finish
 
-from ablate.config import ConfigError
 from ablate.draw import learning_curves
+from ablate.errors import ConfigError
 from ablate.history import curves, histories, plan_for
 from ablate.plan import Plan, plan_from
 from ablate.table import build, write

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ablate.config import ConfigError, HomeAssistantData
+from ablate.config import HomeAssistantData
 from ablate.data import homeassistant
 from ablate.data.source import CorpusError, Counts
+from ablate.errors import ConfigError
 
 needs_pip = pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="this environment has no pip")
 NAME = "homeassistant-1.0-py3-none-any.whl"

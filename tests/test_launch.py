@@ -7,8 +7,10 @@ import pytest
 from rich.console import Console
 from tiny import StopAt, alive, end, planned, tiny_run, undisturbed, wait_until
 
-from ablate import config, launch, record, spawn
+from ablate import launch, record, spawn
 from ablate.config import LocalCluster
+from ablate.frozen import load
+from ablate.identity import fingerprint
 from ablate.rundir import RunDir, lock, read_json
 from ablate.state import RunState, read_state
 from ablate.track import read_metrics
@@ -36,9 +38,9 @@ def test_as_many_runs_at_once_as_the_physical_cores_carry(monkeypatch, cores, th
 def test_freezing_writes_the_whole_configuration_and_what_its_fingerprint_was_made_of():
     plan = planned("model.dropout=0.2")
     frozen = plan.runs[0]
-    assert config.load(frozen.run.config) == frozen.cfg
+    assert load(frozen.run.config) == frozen.cfg
     identity = read_json(frozen.run.identity)
-    assert config.fingerprint(identity["science"]) == identity["fingerprint"] == frozen.run.path.parent.name
+    assert fingerprint(identity["science"]) == identity["fingerprint"] == frozen.run.path.parent.name
     assert identity["changes"]["model.dropout"] == [0.1, 0.2]
     assert identity["code"] == record.code_digest()
 

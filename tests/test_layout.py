@@ -13,9 +13,10 @@ from ablate.compose import PACKAGE
 
 # From the bottom up: a module imports only from lines above its own. `data` and `model` are packages of several files.
 ORDER = [
-    "finding refuse rundir stop typeset serve",
+    "finding errors refuse rundir stop typeset serve",
     "config fragments ranks slurm",
-    "params schedule data device stats bleu spawn ledger sbatch",
+    "check identity frozen",
+    "scale params schedule data device stats bleu spawn ledger sbatch",
     "record estimate model loss adam cells judge mirror state",
     "checkpoint decode track draw probe",
     "evaluate parallel",

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ablate.config import ConfigError
+from ablate.errors import ConfigError
 from ablate.loss import label_smoothed_cross_entropy, smoothed_loss
 
 

@@ -5,10 +5,11 @@ import pytest
 from servers import access, serving
 
 from ablate.compose import compose
-from ablate.config import ConfigError, science
 from ablate.data import corpus, multi30k
 from ablate.data.source import CorpusError, Counts
 from ablate.data.synthetic import Grammar
+from ablate.errors import ConfigError
+from ablate.identity import science
 
 PLACE = "raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 SIZES = {"train": 29_000, "val": 1_014, "test_2016_flickr": 1_000}

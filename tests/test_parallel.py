@@ -15,8 +15,8 @@ from tiny import tiny_run, undisturbed, wait_until
 from torch.nn import Parameter
 
 from ablate import checkpoint, parallel, record, spawn, worker
-from ablate.config import ConfigError
 from ablate.decode import Stopped
+from ablate.errors import ConfigError
 from ablate.parallel import ALONE, Dismissed, Group, meet, take_gpu
 from ablate.ranks import Ranks
 from ablate.rundir import RunDir, lock

@@ -8,11 +8,13 @@ from records import finish
 
 from ablate import device, launch, plan
 from ablate.compose import session
-from ablate.config import ConfigError, LocalCluster, load
+from ablate.config import LocalCluster
 from ablate.cost import describe
 from ablate.data import corpus as corpora
 from ablate.data.source import data_root
+from ablate.errors import ConfigError
 from ablate.estimate import Lengths, guess
+from ablate.frozen import load
 from ablate.launch import freeze
 from ablate.plan import Plan, older_runs, plan_from
 from ablate.run import main as run_command

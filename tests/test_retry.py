@@ -6,8 +6,8 @@ import pytest
 from commands import Commands, commands  # noqa: F401 – a fixture
 from tiny import TINY, StopAt, planned, quiet, tiny_run, undisturbed
 
-from ablate import compose, config, record, retry, slurm
-from ablate.config import ConfigError
+from ablate import compose, frozen, record, retry, slurm
+from ablate.errors import ConfigError
 from ablate.launch import freeze
 from ablate.ledger import history, note
 from ablate.named import called
@@ -216,7 +216,7 @@ def test_runs_are_submitted_again_as_each_was_submitted(site):
     write_text(local.error, "no luck\n")
     assert retry.main(["--failed"]) == 0
     assert [memory(run) for run in runs] == ["3GB", "5GB"]
-    assert config.load(runs[0].config).cluster.partition == "a"
+    assert frozen.load(runs[0].config).cluster.partition == "a"
     assert read_state(local).name == "done"
 
 
@@ -226,4 +226,4 @@ def test_what_slurm_refuses_stays_failed(ended, site, monkeypatch, capsys):
     assert retry.main(["--failed", "--mem", "x2"]) == 2
     assert "Job violates policy" in capsys.readouterr().err
     assert read_state(ended[1]).words == "failed: NonFiniteLoss: loss is nan"
-    assert config.load(ended[2].config).cluster.mem_gb == 2
+    assert frozen.load(ended[2].config).cluster.mem_gb == 2

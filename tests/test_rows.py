@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from ablate.compose import ROOTS, compose, root, session
-from ablate.config import Config, scaled
+from ablate.config import Config
 from ablate.params import params_paper
+from ablate.scale import scaled
 
 MODEL = ("num_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v", "dropout", "positional")
 OPTIM = ("train_steps", "label_smoothing")

@@ -9,7 +9,7 @@ from test_submit import ask, scripts, site  # noqa: F401 – a fixture
 from tiny import quiet
 
 from ablate import submit
-from ablate.config import ConfigError
+from ablate.errors import ConfigError
 from ablate.ledger import open_job
 
 pytestmark = pytest.mark.usefixtures("workplace")

@@ -4,11 +4,12 @@ from pathlib import Path
 import pytest
 
 from ablate.compose import compose, session
-from ablate.config import ConfigError, SegmentedData
+from ablate.config import SegmentedData
 from ablate.data import corpus
 from ablate.data.pieces import Pieces, detokenise
 from ablate.data.source import CorpusError
 from ablate.data.subword import EOS, PAD, UNK
+from ablate.errors import ConfigError
 from ablate.plan import plan_from
 from ablate.rundir import write_text
 

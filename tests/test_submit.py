@@ -9,7 +9,7 @@ from records import finish
 from tiny import TINY, planned, quiet
 
 from ablate import compose, plan, slurm, submit
-from ablate.config import ConfigError
+from ablate.errors import ConfigError
 from ablate.ledger import history, open_job
 from ablate.plan import plan_from
 from ablate.rundir import write_text

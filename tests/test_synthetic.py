@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ablate.config import ConfigError, SyntheticData
+from ablate.config import SyntheticData
 from ablate.data import grammar as g
 from ablate.data import synthetic
 from ablate.data.source import Counts
 from ablate.data.synthetic import TEMPLATES, Grammar, Shuffled
+from ablate.errors import ConfigError
 
 DATA = SyntheticData("synthetic", "en", "de", 512, 256, grammar_seed=1, num_train=700, num_dev=50, num_test=30)
 

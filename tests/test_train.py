@@ -14,11 +14,12 @@ from processes import together
 
 from ablate import checkpoint
 from ablate.compose import compose
-from ablate.config import Config, ConfigError, ModelConfig, OptimConfig
+from ablate.config import Config, ModelConfig, OptimConfig
 from ablate.data.batch import Batch, gather
 from ablate.data.packed import Packed
 from ablate.data.subword import EOS
 from ablate.decode import Stopped
+from ablate.errors import ConfigError
 from ablate.model.transformer import Transformer
 from ablate.parallel import ALONE, Group
 from ablate.rundir import RunDir

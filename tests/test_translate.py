@@ -7,9 +7,10 @@ import pytest
 from tiny import StopAt, tiny_run
 
 from ablate.compose import compose
-from ablate.config import save, scaled
 from ablate.data import corpus as corpora
+from ablate.frozen import save
 from ablate.rundir import RunDir, read_json, write_json
+from ablate.scale import scaled
 from ablate.translate import main
 from ablate.worker import DONE, STOPPED, StopFlag, take
 

@@ -8,9 +8,10 @@ from servers import serving
 from wmt14 import STATMT, pairs, text, trust
 
 from ablate.compose import compose
-from ablate.config import ConfigError, WmtData
+from ablate.config import WmtData
 from ablate.data import corpus, wmt
 from ablate.data.source import CorpusError, Counts, Unfinished
+from ablate.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from tiny import EVERY, STEPS, TINY, StopAt, end, tiny_run, undisturbed, wait_until
 
-from ablate import checkpoint, compose, config, evaluate, record, train, worker
-from ablate.config import ConfigError
+from ablate import checkpoint, compose, evaluate, frozen, record, train, worker
+from ablate.errors import ConfigError
 from ablate.rundir import RunDir, lock, read_json, write_json
 from ablate.spawn import start
 from ablate.state import read_state
@@ -262,15 +262,15 @@ def test_code_that_changes_between_two_attempts_is_flagged_even_if_planned_again
 def test_a_frozen_configuration_that_was_edited_is_refused():  # P8, R5
     run = tiny_run()
     assert take(run, StopAt(1)) == STOPPED
-    cfg = config.load(run.config)
+    cfg = frozen.load(run.config)
     planned = read_json(run.identity)["fingerprint"]
-    config.save(dataclasses.replace(cfg, optim=dataclasses.replace(cfg.optim, lr_scale=2.0)), run.config)
+    frozen.save(dataclasses.replace(cfg, optim=dataclasses.replace(cfg.optim, lr_scale=2.0)), run.config)
     assert take(run, StopFlag()) == FAILED
     said = run.error.read_text()
     assert re.search(
         rf"made under fingerprint {planned}, this is [0-9a-f]{{12}}: optim.lr_scale: 0.3 then, 2.0 now", said
     )
-    config.save(cfg, run.config)
+    frozen.save(cfg, run.config)
     assert finish(run) == undisturbed()
 
 

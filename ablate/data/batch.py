@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int64, Integer
 
-from ablate.config import ConfigError
 from ablate.data.packed import Packed
 from ablate.data.subword import PAD
+from ablate.errors import ConfigError
 
 USUAL_LENGTH = 256  # subwords; nearly every sentence is shorter, and so is every one of training by default
 

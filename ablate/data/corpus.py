@@ -12,7 +12,7 @@ from typing import Any
 
 import sentencepiece
 
-from ablate.config import PATHS, DataConfig
+from ablate.config import DataConfig
 from ablate.data import files, homeassistant, multi30k, segmented, synthetic, wmt
 from ablate.data.build import PARTS, PIECES, build, open_vocabulary
 from ablate.data.fetch import FULL
@@ -21,6 +21,7 @@ from ablate.data.pieces import Pieces, detokenise
 from ablate.data.pool import cores
 from ablate.data.source import SIDES, CorpusError, Say, Source, Unfinished, data_root, read_lines, waiting_lock
 from ablate.data.subword import Subwords
+from ablate.identity import PATHS
 from ablate.rundir import Held, lock, read_json, sync_folder, write_json
 
 __all__ = ["Corpus", "CorpusError", "data_root", "find", "prepare", "reopen"]

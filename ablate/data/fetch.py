@@ -14,9 +14,10 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from ablate import __version__
-from ablate.config import ConfigError, DownloadedData
+from ablate.config import DownloadedData
 from ablate.data.archive import DamagedArchive, read_through
 from ablate.data.source import Progress, Say, Unfinished, data_root, digest_of, waiting_lock
+from ablate.errors import ConfigError
 from ablate.rundir import read_json, write_json
 
 CHUNK, MB = 1 << 20, 1_000_000  # bytes read at once, and told as one

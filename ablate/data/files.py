@@ -4,9 +4,10 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
-from ablate.config import ConfigError, FilesData
+from ablate.config import FilesData
 from ablate.data.lines import aligned, text_lines
 from ablate.data.source import SPLITS, CorpusError, Counts, Pairs, Source, digest_of
+from ablate.errors import ConfigError
 
 
 def source(data: FilesData) -> Source:

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ablate.config import ConfigError, HomeAssistantData
+from ablate.config import HomeAssistantData
 from ablate.data.source import CorpusError, Counts, Pairs, Source, data_root, digest_of, waiting_lock
+from ablate.errors import ConfigError
 
 HELD_OUT = {"dev": range(0, 25), "test": range(25, 50)}  # of 1000 buckets of the source text's hash; the rest trains
 WAYS_ON = "data=synthetic needs no download; data=files takes your own text"

@@ -1,9 +1,10 @@
 """Multi30k, task 1: English and German descriptions of pictures, from its repository."""
 
-from ablate.config import ConfigError, Multi30kData
+from ablate.config import Multi30kData
 from ablate.data.fetch import Remote, fetch
 from ablate.data.lines import aligned, text_lines
 from ablate.data.source import CorpusError, Counts, Pairs, Say, Source
+from ablate.errors import ConfigError
 
 HOME = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 FILES = {"train": "train", "dev": "val", "test": "test_2016_flickr"}

@@ -3,10 +3,11 @@
 import itertools
 from pathlib import Path
 
-from ablate.config import ConfigError, SegmentedData
+from ablate.config import SegmentedData
 from ablate.data.lines import aligned, text_lines
 from ablate.data.pieces import CONTROLS, Pieces
 from ablate.data.source import Counts, Pairs, Source, digest_of
+from ablate.errors import ConfigError
 
 VOCABULARY = "vocab.bpe.32000"
 FILES = {

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ablate.config import ConfigError, SyntheticData
+from ablate.config import SyntheticData
 from ablate.data import grammar as g
 from ablate.data.grammar import Adjective, Phrase, Verb
 from ablate.data.source import Pairs, Source
+from ablate.errors import ConfigError
 
 GRAMMAR_VERSION = "1"  # raise it when a sentence number would give another sentence
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ablate.config import ConfigError, WmtData
+from ablate.config import WmtData
 from ablate.data.archive import unpack
 from ablate.data.fetch import Remote, fetch
 from ablate.data.lines import aligned, lines, text_lines
 from ablate.data.source import SIDES, Counts, Pairs, Say, Source
+from ablate.errors import ConfigError
 
 STATMT = "https://www.statmt.org"
 OTHER = {"wmt14_ende": "de", "wmt14_enfr": "fr"}  # the language beside English

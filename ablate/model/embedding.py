@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ablate.config import ConfigError, ModelConfig
+from ablate.config import ModelConfig
+from ablate.errors import ConfigError
 from ablate.model.ragged import Ragged
 
 SINUSOID_ROWS = 512  # positions made at first; a longer sequence extends them

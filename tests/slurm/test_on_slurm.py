@@ -11,7 +11,7 @@ import pytest
 from submitted import LONG, MANY, SLURM, command, events, job_of, records, runs, wait_for_update
 from tiny import TINY, undisturbed, wait_until
 
-from ablate.config import ConfigError
+from ablate.errors import ConfigError
 from ablate.named import find
 from ablate.state import read_state
 

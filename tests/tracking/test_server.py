@@ -16,8 +16,8 @@ from test_mirror import RECORD, SENTENCES
 from tiny import EVERY, StopAt, tiny_run
 
 from ablate import mirror, sync
-from ablate.config import load
 from ablate.fragments import fragments, unsent
+from ablate.frozen import load
 from ablate.rundir import RunDir, lock, read_json
 from ablate.state import read_state
 from ablate.track import Tracker, read_metrics
