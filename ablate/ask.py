@@ -24,7 +24,7 @@ def reader(module: str, description: str, formats: tuple[str, ...] = ()) -> argp
         help="sweeps (default: table3), and settings as given to ablate.run: preset=smoke data=files …",
     )
     parser.add_argument("--preset", help="short for the setting preset=…")
-    parser.add_argument("--seeds", type=int, help="short for the setting seeds=…")
+    parser.add_argument("--seeds", type=int, help="short for the setting seeds=… (default: all there are)")
     parser.add_argument("--runs", help="the folder of runs; short for the setting runs_dir=…")
     parser.add_argument("--config-dir", help="a folder with rows and sweeps of your own")
     if formats:
@@ -43,7 +43,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     sweeps = [text for text in arguments.asked if text not in settings] or ["table3"]
     settings += [f"{name}={value}" for name, value in short.items() if value is not None]
     with session(arguments.config_dir), no_garbage():
-        plan = plan_from([f"+sweep=[{','.join(sweeps)}]", *settings], prepare=False)
+        plan = plan_from([f"+sweep=[{','.join(sweeps)}]", *settings], prepare=False, every_seed=True)
         gc.freeze()  # nor look through them later: a command keeps them to its end
     if not plan.digests:
         print("note: the corpus is not prepared here, so no run can be told to be of these rows", file=sys.stderr)

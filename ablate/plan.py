@@ -108,13 +108,16 @@ NOT_SETTINGS = (
 )
 
 
-def plan_from(overrides: list[str], prepare: bool, say: Callable[[str], None] = print) -> Plan:
+def plan_from(
+    overrides: list[str], prepare: bool, say: Callable[[str], None] = print, every_seed: bool = False
+) -> Plan:
     """Compose and plan what these overrides ask for: one row, or base and the rows of the sweeps named.
 
     Args:
         overrides: in Hydra's grammar, such as ["+sweep=row_A", "preset=smoke", "seeds=2"].
         prepare: make the corpus ready if it is not; otherwise a missing one leaves open which runs are done.
         say: told about the corpus.
+        every_seed: unless the overrides say how many, plan as many seeds as there are runs of, whatever the default.
 
     Raises:
         ConfigError: as `compose` and `resolved`, for a device that is not there, rows of different corpora, and both a
@@ -153,7 +156,9 @@ def plan_from(overrides: list[str], prepare: bool, say: Callable[[str], None] = 
     if corpus is not None:
         for row, cfg in configs.items():
             check_corpus(row, cfg, corpus)
-    plan = make_plan(configs, plain, corpus, asked.seeds, "; ".join(sweep.title for sweep in asked.sweep.values()))
+    title = "; ".join(sweep.title for sweep in asked.sweep.values())
+    every_seed = every_seed and not any(text.startswith("seeds=") for text in overrides)
+    plan = make_plan(configs, plain, corpus, asked.seeds, title, every_seed)
     for planned in plan.runs:
         planned.sweeps = [name for name, sweep in asked.sweep.items() if {"base", *sweep.rows} & set(planned.rows)]
         planned.command = command([*(sweeps if own_base else [f"+row={planned.rows[0]}"]), *settings], planned.cfg.seed)
@@ -232,6 +237,7 @@ def make_plan(
     corpus: corpora.Corpus | None,
     seeds: int,
     title: str = "",
+    every_seed: bool = False,
 ) -> Plan:
     """Plan the runs for these rows.
 
@@ -241,6 +247,7 @@ def make_plan(
         corpus: prepared; None if it is not.
         seeds: runs per row.
         title: of the sweeps asked for.
+        every_seed: plan more seeds if there are runs of them.
     """
     first = next(iter(rows.values()))
     root = Path(first.runs_dir).absolute()
@@ -248,10 +255,14 @@ def make_plan(
     digests = corpus.digests if corpus else digests_told(itertools.chain.from_iterable(there.values()), first)
     lengths = Lengths.of(corpus.split("train")) if corpus else Lengths()
     guessed = guess(lengths, first.device, first.cluster.sustained_gflops)
+    facts_of = {row: science(cfg, digests) for row, cfg in rows.items()}
+    if every_seed:
+        identities = {fingerprint(facts) for facts in facts_of.values()}
+        seeds = max([seeds, *(seed for identity, seed in there if identity in identities)])
     by_identity: dict[tuple[str, int], PlannedRun] = {}
     planned_rows: dict[str, list[PlannedRun]] = {}
     for row, cfg in rows.items():
-        facts = science(cfg, digests)
+        facts = facts_of[row]
         changes = diff(science(plain[row], digests), facts)
         if "data.name" in changes:  # what only one of two kinds of corpus has needs no mention
             changes = {key: values for key, values in changes.items() if None not in values}
