@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ablate.agreement import FEWEST_ROWS, rank_agreement
 from ablate.cells import LEVELS, MARK
 from ablate.plan import Plan
 from ablate.record import Record
-from ablate.stats import FEWEST_ROWS, rank_agreement
 
 PAPERS = "Paper: newstest2013, beam 4, length penalty 0.6, one run, no checkpoint averaging."
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ablate import stats
+from ablate import power, stats
 
 ALPHA = 0.05
 LOWEST_BLEU = 1.0  # points; below, it is what sacreBLEU's smoothing makes of no matching words, not translation
@@ -213,7 +213,7 @@ def more_seeds(effect: float, sd: float | None, sign: int, margin: float, n: int
     """
     if sd is None:
         return 2
-    needed = stats.seeds_needed(effect, sd) if sign else stats.seeds_needed_for_equivalence(margin, sd)
+    needed = power.seeds_needed(effect, sd) if sign else power.seeds_needed_for_equivalence(margin, sd)
     return None if needed is None else max(needed, n + 1)
 
 

@@ -20,7 +20,7 @@ from ablate.judge import (
     spread,
     worse,
 )
-from ablate.stats import seeds_needed, seeds_needed_for_equivalence
+from ablate.power import seeds_needed, seeds_needed_for_equivalence
 
 MARGINS = {"bleu": 0.3, "ppl": 0.015}
 PAPERS = {
