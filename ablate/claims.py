@@ -17,7 +17,7 @@ from ablate.errors import ConfigError
 from ablate.judge import AS_CLAIMED, BLEU_MARGIN, CLAIMS, PPL_MARGIN, Comparison, Finding, Judgement, judge
 from ablate.plan import Plan
 from ablate.refuse import refuses
-from ablate.table import records_of, scores
+from ablate.results import records_of, scores
 from ablate.typeset import Column, Grid, html_page, latex, markdown
 
 FORMATS = ("md", "tex", "csv", "html")
@@ -67,11 +67,13 @@ def other_sentences(plan: Plan, judgements: list[Judgement]) -> Sentences:
         judgements: as `evaluate` gives them.
 
     Raises:
+        ConfigError: if the corpus is not prepared here, which has the references.
         ScoreError: for translations that do not fit the corpus.
     """
     from ablate.bleu import paired_bootstrap  # sacreBLEU takes time to import, which only this function is worth
 
-    assert plan.corpus is not None  # what has records has a corpus
+    if plan.corpus is None:
+        raise ConfigError("--sentences", True, "takes the corpus, which is not prepared here: python -m ablate.prepare")
     references = plan.corpus.text("dev", "tgt")
     said = {}
     for finding in (one for judgement in judgements for one in judgement.findings):
@@ -219,7 +221,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_intermixed_args(argv)
     plan = plan_of(arguments)
     judgements = evaluate(plan, arguments.bleu_margin, arguments.ppl_margin)
-    sentences = other_sentences(plan, judgements) if arguments.sentences and plan.corpus else None
+    sentences = other_sentences(plan, judgements) if arguments.sentences else None
     print(write(plan, judgements, arguments.format, sentences))
     return 0
 

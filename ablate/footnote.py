@@ -1,7 +1,7 @@
-"""What a table's numbers are of, and whether they may stand side by side: without it they say nothing."""
+"""What a table's numbers are of: without it they say nothing."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ablate.agreement import FEWEST_ROWS, rank_agreement
@@ -10,37 +10,6 @@ from ablate.plan import Plan
 from ablate.record import Record
 
 PAPERS = "Paper: newstest2013, beam 4, length penalty 0.6, one run, no checkpoint averaging."
-
-
-class MixedRecords(ValueError):
-    """Records that do not belong into one table."""
-
-
-# What must be the same in all of a table's records.
-COMMON: dict[str, Callable[[Record], str | None]] = {
-    "preset": lambda done: done["preset"],
-    "corpus": lambda done: done["corpus"]["digests"]["corpus"],
-    "vocabulary": lambda done: done["corpus"]["digests"]["vocab"],
-    "beam and length penalty": lambda done: (
-        f"{done['science']['decode.beam_size']}, {done['science']['decode.length_penalty']}"
-    ),
-    "BLEU": lambda done: done["dev"]["bleu_signature"],
-    "BLEU tok": lambda done: done["dev"].get("bleu_tok_signature"),  # None in records of before it was taken
-}
-
-
-def refuse_mixtures(plan: Plan, records: list[Record]) -> None:
-    """Make sure that numbers stand side by side only where they can be compared; a plan has one corpus by itself.
-
-    Raises:
-        MixedRecords: naming what differs, with the values.
-    """
-    decodes = (cfg.decode for cfg in plan.configs.values())
-    found = {name: {value for done in records if (value := of(done)) is not None} for name, of in COMMON.items()}
-    found["beam and length penalty"] |= {f"{decode.beam_size}, {decode.length_penalty}" for decode in decodes}
-    for name, values in found.items():
-        if len(values) > 1:
-            raise MixedRecords(f"{name}: one table cannot hold {' and '.join(sorted(values))}")
 
 
 def notes(plan: Plan, records: list[Record], lines: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -55,7 +24,7 @@ def notes(plan: Plan, records: list[Record], lines: Sequence[Mapping[str, Any]])
         f"{setting(plan)} n: finished of planned seeds; means over them. Δ: to base, ours paired by seed, ours and the "
         "paper's each to its own. Perplexities of different vocabularies do not compare; their Δ do.",
         PAPERS,
-        judgement(lines),
+        legend(lines),
         "Parameters: the trained module's; in parentheses as the paper counts, with 40,960 embedding rows.",
         "Rank agreement with the paper (Kendall's τ, 95 % interval): "
         f"{agreement('PPL', lines, 'ppl')}; {agreement('BLEU', lines, 'bleu')}.",
@@ -74,7 +43,7 @@ def setting(plan: Plan) -> str:
     )
 
 
-def judgement(lines: Sequence[Mapping[str, Any]]) -> str:
+def legend(lines: Sequence[Mapping[str, Any]]) -> str:
     """Explain intervals and marks, or say why there are none."""
     if not any(line["n"] > 1 for line in lines):
         return "No interval and no test: they take two finished seeds (seeds=2 or more)."

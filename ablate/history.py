@@ -29,8 +29,8 @@ def plan_for(
         settings: more overrides the runs were started with, such as "data=files".
 
     Raises:
-        ConfigError: for an unknown source, a corpus that is not prepared here, without which no run can be told to
-            be of a row, and as `plan_from`.
+        ConfigError: for an unknown source, as `plan_from`, and where no run can be told to be of a row: the corpus is
+            not prepared here, and there is no record of a run on it.
     """
     if source not in SOURCES:
         raise ConfigError("source", source, nearest(source, list(SOURCES)))

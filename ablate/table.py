@@ -1,17 +1,15 @@
-"""The table: ours beside the paper's, replicated and judged. A door to pandas.
+"""The table: ours beside the paper's. A door to pandas.
 
 `python -m ablate.table table3 [--preset smoke] [--seeds 3] [--format md|tex|csv|html] [SETTING=VALUE …]`
 """
 
-import math
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from ablate import cells, footnote, record
+from ablate import cells, footnote, results
 from ablate.ask import plan_of, reader
 from ablate.cells import SETTINGS
 from ablate.cost import states
@@ -19,11 +17,10 @@ from ablate.identity import diff
 from ablate.plan import Plan, PlannedRun
 from ablate.record import Record
 from ablate.refuse import refuses
-from ablate.stats import estimate, holm, paired_difference
+from ablate.results import METRICS, records_of
 from ablate.typeset import Grid, html_page, latex, markdown
 
 FORMATS = ("md", "tex", "csv", "html")
-METRICS = ("ppl", "bleu")
 WORDS = ("preset", "row", "block", "positions", "other", "state", "states")
 COLUMNS = [
     *("preset", "row", "block", *SETTINGS, "other", "params", "params_as_paper", "seeds", "n"),
@@ -33,8 +30,6 @@ COLUMNS = [
     *("paper_params_m", "paper_ppl", "paper_d_ppl", "paper_rel_ppl", "paper_bleu", "paper_d_bleu", "state", "states"),
 ]
 
-Scores = dict[str, dict[str, dict[int, float]]]  # metric → row → seed → value
-
 
 @dataclass
 class Table:
@@ -43,30 +38,6 @@ class Table:
     title: str
     frame: pd.DataFrame  # one line per row, numbers as numbers; columns as `build` names them
     notes: list[str]
-
-
-def records_of(plan: Plan) -> list[Record]:
-    """Give the records of the plan's finished runs, each once, if they can stand side by side.
-
-    Raises:
-        RecordError: for a record of another schema.
-        MixedRecords: if they differ in preset, corpus, vocabulary, decoding or signature.
-    """
-    done = [(planned.run, planned.state.record) for planned in plan.runs]
-    records = [record.accept(run, found) for run, found in done if found is not None]
-    footnote.refuse_mixtures(plan, records)
-    return records
-
-
-def scores(plan: Plan) -> Scores:
-    """Collect dev perplexity and BLEU of the finished runs; every row is there, if only with no seed."""
-    return {
-        metric: {
-            row: {one.cfg.seed: one.state.record["dev"][metric] for one in runs if one.state.record is not None}
-            for row, runs in plan.rows.items()
-        }
-        for metric in METRICS
-    }
 
 
 def measurements(plan: Plan) -> pd.DataFrame:
@@ -126,18 +97,13 @@ def build(plan: Plan) -> Table:
         RecordError, MixedRecords: as `records_of`.
     """
     records = records_of(plan)
-    found = scores(plan)
-    judged = {metric: compared(metric, found[metric]) for metric in METRICS}
-    correct(plan, judged)
+    ours = results.by_row(plan)
     lines = [
         {
             "preset": plan.preset,
             **described(plan, row),
             "seeds": len(runs),
-            "n": len(found["ppl"][row]),
-            **judged["ppl"][row],
-            **judged["bleu"][row],
-            "bleu_tok": tokenised(runs),
+            **ours[row],
             **papers(plan, row),
             "state": "" if all(one.state.name == "done" for one in runs) else states(runs),
             "states": " ".join(dict.fromkeys(one.state.name for one in runs)),
@@ -151,65 +117,6 @@ def build(plan: Plan) -> Table:
     named = plan.title or ("Table 3" if whole else "Rows of our own")
     title = f"{named}: ours (preset {plan.preset}) beside the paper's"
     return Table(title, frame, footnote.notes(plan, records, lines_of(frame)))
-
-
-def tokenised(runs: list[PlannedRun]) -> float | None:
-    """Give a row's mean BLEU as the paper's authors took it; None unless all its finished runs have it."""
-    values = [one.state.record["dev"].get("bleu_tok") for one in runs if one.state.record is not None]
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
-
-
-def compared(metric: str, values: Mapping[str, Mapping[int, float]]) -> dict[str, dict[str, float | None]]:
-    """Estimate each row's mean and its difference to base: the columns by row.
-
-    Args:
-        metric: names the columns.
-        values: row → seed → value.
-    """
-    columns: dict[str, dict[str, float | None]] = {row: {} for row in values}
-    for row, ours in values.items():
-        if mean := estimate(list(ours.values())):
-            own = {"": mean.mean, "_sd": mean.sd, "_low": mean.low, "_high": mean.high}
-            columns[row] |= {f"{metric}{part}": value for part, value in own.items()}
-        if row != "base" and (delta := paired_difference(ours, values.get("base", {}))):
-            own = {"": delta.mean, "_low": delta.low, "_high": delta.high, "_n": delta.n, "_p": delta.p}
-            columns[row] |= {f"d_{metric}{part}": value for part, value in own.items()}
-            if metric == "ppl":
-                columns[row] |= relative(ours, values["base"])
-    return columns
-
-
-def relative(ours: Mapping[int, float], base: Mapping[int, float]) -> dict[str, float | None]:
-    """Estimate a row's perplexity in per cent above base's, on the log scale, and the p of its test there.
-
-    Args:
-        ours: the row's perplexities by seed.
-        base: base's.
-    """
-    logs = [{seed: math.log(value) for seed, value in values.items()} for values in (ours, base)]
-    found = paired_difference(logs[0], logs[1])
-    assert found is not None, "the row has no seed that base has"
-    ends = {"": found.mean, "_low": found.low, "_high": found.high}
-    percent = {f"rel_ppl{part}": None if end is None else 100 * math.expm1(end) for part, end in ends.items()}
-    return {**percent, "d_ppl_p": found.p}
-
-
-def correct(plan: Plan, judged: Mapping[str, dict[str, dict[str, float | None]]]) -> None:
-    """Add p-values corrected over all tests of the table: of both metrics, and of rows that share their runs only one.
-
-    A row that shares base's runs has none: its difference is 0 whatever the seed.
-
-    Args:
-        plan: says which rows share runs.
-        judged: metric → row → columns, as `compared` gives them.
-    """
-    first = {row: runs[0].rows[0] for row, runs in plan.rows.items()}
-    tested = {(metric, row): judged[metric][row].get(f"d_{metric}_p") for metric in METRICS for row in first.values()}
-    corrected = holm(tested)
-    for metric, rows in judged.items():
-        for row, columns in rows.items():
-            columns[f"d_{metric}_p_holm"] = corrected[metric, first[row]]
 
 
 def described(plan: Plan, row: str) -> dict[str, Any]:

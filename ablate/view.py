@@ -15,9 +15,10 @@ from ablate.history import Curve, curves, histories
 from ablate.judge import Judgement
 from ablate.plan import Plan, PlannedRun
 from ablate.record import Record
+from ablate.results import records_of
 from ablate.rundir import RunDir
 from ablate.status import duration, number
-from ablate.table import Table, lines_of, records_of
+from ablate.table import Table, lines_of
 
 DRAWN = 300  # points of a curve: more than a panel has pixels for a line's turns
 VERDICTS = ("supported", "contradicted", "undecided")  # in the order in which they are counted for the reader
@@ -42,7 +43,7 @@ def content(plan: Plan, link: Link, num_sentences: int) -> dict[str, Any]:
         Text as it is, unescaped: the template escapes it. `data` is for the figures and holds only what JSON can.
 
     Raises:
-        RecordError, MixedRecords: as `table.records_of`.
+        RecordError, MixedRecords: as `results.records_of`.
         ViewError: as `samples`.
     """
     built = table.build(plan)
@@ -57,6 +58,7 @@ def content(plan: Plan, link: Link, num_sentences: int) -> dict[str, Any]:
         "claims": [claim_of(one) for one in judgements],
         "claim_notes": [*claims.left_out(judgements), *claims.JUDGED],
         "samples": samples(plan, num_sentences),
+        "prepared": plan.corpus is not None,
         "thinning": thinning(found),
         "runs": [run_of(planned, link) for planned in plan.runs],
         "facts": facts(plan, records_of(plan)),

@@ -130,7 +130,12 @@ def test_other_sentences_would_say_the_same_where_most_of_them_do(heads, capsys)
     assert "|             1/2 |" in out
 
 
-def test_without_the_corpus_nothing_is_known_and_nothing_fails(capsys, own_folder, monkeypatch):
-    monkeypatch.setenv("ABLATE_DATA", str(own_folder / "data"))
-    assert main(["row_E", "preset=smoke", "--sentences"]) == 0
-    assert "the corpus is not prepared here" in capsys.readouterr().err
+def test_without_the_corpus_the_verdicts_are_the_same_but_no_other_sentences_are_drawn(heads, capsys, monkeypatch):
+    asked = ["row_A", "preset=smoke", "seeds=2"]
+    assert main(asked) == 0
+    out = capsys.readouterr().out
+    monkeypatch.setenv("ABLATE_DATA", "nothing")
+    assert main(asked) == 0
+    assert capsys.readouterr().out == out
+    assert main([*asked, "--sentences"]) == 2
+    assert "--sentences=True: takes the corpus, which is not prepared here" in capsys.readouterr().err

@@ -5,7 +5,7 @@ from records import finish
 from test_rows import TABLE3
 
 from ablate.compose import session
-from ablate.footnote import MixedRecords, agreement, judgement, listed, provenance, refuse_mixtures
+from ablate.footnote import agreement, legend, listed, provenance
 from ablate.plan import plan_from
 from ablate.table import build, grid
 from ablate.typeset import markdown
@@ -14,17 +14,6 @@ from ablate.typeset import markdown
 @pytest.fixture(autouse=True)
 def own_folder(workplace):
     return workplace
-
-
-def test_rows_of_different_beams_are_refused_before_any_is_run(own_folder):
-    (own_folder / "mine" / "row").mkdir(parents=True)
-    (own_folder / "mine" / "sweep").mkdir()
-    (own_folder / "mine" / "row" / "wide.yaml").write_text("# @package _global_\ndecode: {beam_size: 5}\n")
-    (own_folder / "mine" / "sweep" / "s.yaml").write_text("# @package sweep.s\n{title: s, rows: [wide]}\n")
-    with session(str(own_folder / "mine")):
-        plan = plan_from(["preset=smoke", "+sweep=s"], prepare=False)
-    with pytest.raises(MixedRecords, match=r"beam and length penalty: one table cannot hold 4, 0\.6 and 5, 0\.6"):
-        refuse_mixtures(plan, [])
 
 
 def test_by_what_records_were_made_is_listed_once_each():
@@ -68,8 +57,8 @@ def test_too_few_rows_have_no_interval_or_no_agreement():
 
 
 def test_marks_are_explained_where_there_can_be_any():
-    assert judgement([{"n": 1}, {"n": 0}]).startswith("No interval and no test")
-    assert "∗ below 0.05, ∗∗ below 0.01, ∗∗∗ below 0.001" in judgement([{"n": 1}, {"n": 2}])
+    assert legend([{"n": 1}, {"n": 0}]).startswith("No interval and no test")
+    assert "∗ below 0.05, ∗∗ below 0.01, ∗∗∗ below 0.001" in legend([{"n": 1}, {"n": 2}])
 
 
 def test_values_are_listed_once_and_in_order():

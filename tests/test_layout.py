@@ -26,7 +26,7 @@ ORDER = [
     "named",
     "compose status diff translate",
     "plan prepare score job sync account",
-    "launch history footnote cost ask",
+    "launch history results footnote cost ask",
     "table submit logs",
     "run retry claims figures cancel site",
     "view doctor",

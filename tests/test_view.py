@@ -9,6 +9,7 @@ from records import finish
 from ablate import view
 from ablate.history import curves
 from ablate.plan import Plan, plan_from
+from ablate.report import render
 from ablate.rundir import write_text
 
 
@@ -136,3 +137,13 @@ def test_without_a_corpus_and_without_runs_everything_says_so(workplace, monkeyp
     assert content["samples"] == []
     assert content["states"] == {"new": 5}
     assert [term for term, _ in content["facts"]] == ["Ours", "The paper's"]
+
+
+def test_without_the_corpus_finished_runs_are_shown_but_no_sentences(workplace, monkeypatch):
+    finish(planned().runs[0], 9.0, 21.0)
+    monkeypatch.setenv("ABLATE_DATA", str(workplace / "nothing"))
+    content = shown(plan_from(["preset=smoke"], prepare=False))
+    assert (content["states"], content["samples"]) == ({"done": 1}, [])
+    page = render(content)
+    assert "The corpus, which has the sentences, is not prepared here." in page
+    assert "No run has finished." not in page
