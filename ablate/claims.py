@@ -18,9 +18,8 @@ from ablate.judge import AS_CLAIMED, BLEU_MARGIN, CLAIMS, PPL_MARGIN, Comparison
 from ablate.plan import Plan
 from ablate.refuse import refuses
 from ablate.results import records_of, scores
-from ablate.typeset import Column, Grid, html_page, latex, markdown
+from ablate.typeset import FORMATS, Column, Grid, typeset
 
-FORMATS = ("md", "tex", "csv", "html")
 CLAIMED = {1: "higher", -1: "lower", 0: "equal"}
 Sentences = Mapping[Comparison, str]  # what other sentences would say
 JUDGED = (  # how a reader is to take the verdicts
@@ -199,10 +198,7 @@ def write(plan: Plan, judgements: list[Judgement], form: str, sentences: Sentenc
     """Write the verdicts as text: "md", "tex" or "html" for people, "csv" with every number for programs."""
     if form == "csv":
         return table_of_numbers(judgements, sentences)
-    laid = grids(plan, judgements, sentences)
-    if form == "html":
-        return html_page(laid[0].title, laid)
-    return "\n\n".join({"md": markdown, "tex": latex}[form](one) for one in laid)
+    return typeset(grids(plan, judgements, sentences), form)
 
 
 @refuses(ValueError)

@@ -18,9 +18,8 @@ from ablate.plan import Plan, PlannedRun
 from ablate.record import Record
 from ablate.refuse import refuses
 from ablate.results import METRICS, records_of
-from ablate.typeset import Grid, html_page, latex, markdown
+from ablate.typeset import FORMATS, Grid, typeset
 
-FORMATS = ("md", "tex", "csv", "html")
 WORDS = ("preset", "row", "block", "positions", "other", "state", "states")
 COLUMNS = [
     *("preset", "row", "block", *SETTINGS, "other", "params", "params_as_paper", "seeds", "n"),
@@ -171,10 +170,7 @@ def write(table: Table, form: str) -> str:
     """
     if form == "csv":
         return table.frame.to_csv(index=False)
-    laid = grid(table)
-    if form == "html":
-        return html_page(table.title, [laid])
-    return {"md": markdown, "tex": latex}[form](laid)
+    return typeset([grid(table)], form)
 
 
 @refuses(ValueError)

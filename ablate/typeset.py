@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 
+FORMATS = ("md", "tex", "csv", "html")  # of what a command prints; it writes csv, which holds more, by itself
+
 
 @dataclass
 class Column:
@@ -32,6 +34,13 @@ class Grid:
     def spans(self) -> list[tuple[str, int]]:
         """Give the groups of neighbouring columns with how many columns each has."""
         return [(name, len(list(found))) for name, found in groupby(self.columns, lambda column: column.group)]
+
+
+def typeset(grids: list[Grid], form: str) -> str:
+    """Write tables one after the other; a page of HTML has the title of the first."""
+    if form == "html":
+        return html_page(grids)
+    return "\n\n".join({"md": markdown, "tex": latex}[form](grid) for grid in grids)
 
 
 def markdown(grid: Grid) -> str:
@@ -177,11 +186,11 @@ table { border-top: 2px solid var(--ink); border-bottom: 2px solid var(--ink); }
 """
 
 
-def html_page(title: str, grids: list[Grid]) -> str:
+def html_page(grids: list[Grid]) -> str:
     """Write a page that needs nothing else: no script, no other file; light or dark as its reader's screen is."""
     body = "\n".join(map(html_table, grids))
     return (
-        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{html.escape(title)}</title>\n'
+        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{html.escape(grids[0].title)}</title>\n'
         f'<meta name="viewport" content="width=device-width">\n<style>\n{STYLE}</style>\n{body}\n</html>'
     )
 

@@ -8,7 +8,8 @@ from records import finish
 from ablate.compose import session
 from ablate.plan import Plan, plan_from
 from ablate.rundir import write_text
-from ablate.table import COLUMNS, FORMATS, build, main, measurements, write
+from ablate.table import COLUMNS, build, main, measurements, write
+from ablate.typeset import FORMATS
 
 ROW_B = ["base", "B_dk16", "B_dk32"]
 
