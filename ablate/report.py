@@ -21,7 +21,8 @@ from markupsafe import Markup
 from ablate import ledger
 from ablate.ask import plan_of, reader
 from ablate.errors import ConfigError
-from ablate.plan import Plan, runs_on_disk
+from ablate.named import find
+from ablate.plan import Plan
 from ablate.refuse import refuses
 from ablate.rundir import RunDir, write_text
 from ablate.serve import Site, server
@@ -58,9 +59,8 @@ def render(view: dict[str, Any], version: str = "") -> str:
     )
 
 
-def signs(folder: Path) -> Hashable:
-    """Give what differs once a run in a preset's folder was planned, said something, ended or died."""
-    runs = (run for found in runs_on_disk(folder).values() for run in found)
+def signs(runs: list[RunDir]) -> Hashable:
+    """Give what differs once a run was planned, said something, ended or died."""
     return tuple((run.path, held(run.lock), *map(stamp, watched(run))) for run in runs)
 
 
@@ -86,7 +86,7 @@ def site(arguments: argparse.Namespace, plan: Plan) -> Site:
     def look() -> Hashable:
         if enquiry.due:
             enquiry.ask(planned.run for planned in plan.runs)
-        return signs(plan.runs_dir / plan.preset), tuple(enquiry.fates.items())
+        return signs(find(plan.runs_dir, plan.preset)), tuple(enquiry.fates.items())
 
     def build(version: str) -> str:
         nonlocal plan

@@ -18,8 +18,8 @@ from ablate.data.source import data_root
 from ablate.errors import ConfigError
 from ablate.finding import Finding
 from ablate.params import count_parameters
-from ablate.plan import resolved
 from ablate.record import code_digest
+from ablate.request import resolved
 from ablate.rundir import lock, read_json, write_json
 from ablate.sbatch import hand_in, need_slurm
 from ablate.slurm import Unreachable
@@ -46,7 +46,7 @@ def check_cluster(cfg: Config) -> Iterator[Finding]:
     """Check the place where these settings would have runs done; takes a minute at most, more if SLURM is slow.
 
     Raises:
-        ConfigError: as `plan.resolved`.
+        ConfigError: as `request.resolved`.
     """
     cfg = resolved(cfg, cfg.device)
     runs = Path(cfg.runs_dir).absolute()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from records import finish
 
-from ablate import device, launch, plan
+from ablate import device, launch, request
 from ablate.compose import session
 from ablate.config import LocalCluster
 from ablate.cost import describe
@@ -159,13 +159,13 @@ def test_rows_of_different_corpora_are_refused(mine):
 
 
 def test_auto_takes_the_device_that_is_there(monkeypatch):
-    monkeypatch.setattr(plan, "resolve_device", lambda name: "cuda")
+    monkeypatch.setattr(request, "resolve_device", lambda name: "cuda")
     cfg = planned(prepare=False).runs[0].cfg
     assert (cfg.device, cfg.precision) == ("cuda", "bf16")
 
 
 def test_asking_for_another_precision_than_the_rows_own_is_a_change(monkeypatch):
-    monkeypatch.setattr(plan, "resolve_device", lambda name: "cuda")
+    monkeypatch.setattr(request, "resolve_device", lambda name: "cuda")
     assert planned("precision=fp32", prepare=False).runs[0].changes == {"precision": ("bf16", "fp32")}
 
 

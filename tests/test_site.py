@@ -7,8 +7,8 @@ import pytest
 from commands import Commands, commands  # noqa: F401 – a fixture
 
 from ablate import compose, doctor, probe, site, slurm
-from ablate.plan import resolved
 from ablate.record import code_digest
+from ablate.request import resolved
 from ablate.rundir import lock, read_json, write_json
 
 pytestmark = pytest.mark.usefixtures("workplace")
