@@ -160,9 +160,9 @@ def explain(err: Exception) -> ConfigError:
         valid = available or sorted(path.stem for part in ROOTS for path in (root(part) / group).glob("*.yaml"))
         return ConfigError(group, name, nearest(name, valid), "" if source == f"{group}/{name}" else source)
     if match := re.search(r"Ambiguous value for argument '\+*(\w+)=([^']+)'", text):
-        group, names = match.groups()
-        several = "one run has one row" if group == "row" else f"for all of them together say '+{group}=[{names}]'"
-        return ConfigError(group, names, f"{several}; for one after the other, -m +{group}={names}")
+        group, chosen = match.groups()
+        several = "one run has one row" if group == "row" else f"for all of them together say '+{group}=[{chosen}]'"
+        return ConfigError(group, chosen, f"{several}; for one after the other, -m +{group}={chosen}")
     if match := re.search(r"An item is already at '(row|sweep)'", text):
         return ConfigError(match[1], NOT_SAID, f"there are none: {root('sweeps') / match[1]} is missing")
     if match := re.search(r"An item is already at '([^']+)'", text):

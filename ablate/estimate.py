@@ -112,8 +112,8 @@ class Estimate:
         """Estimate the seconds of one update of a run with this science."""
         done = work(*self._sizes(science, lengths))
         accumulate = science["optim.accumulate"]
-        once = ("parameters",)  # Adam comes once an update, everything else with each micro-batch
-        return sum(done[kind] * cost * (1 if kind in once else accumulate) for kind, cost in self.seconds.items())
+        times = dict.fromkeys(done, accumulate) | {"parameters": 1}  # Adam comes once, all else with micro-batches
+        return sum(done[kind] * cost * times[kind] for kind, cost in self.seconds.items())
 
     def peak_mb(self, science: Mapping[str, Any], lengths: Lengths) -> float:
         """Estimate the most memory that training holds, in 10^6 bytes, interpreter and libraries included."""

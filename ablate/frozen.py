@@ -10,11 +10,6 @@ from ablate.errors import ConfigError, nearest
 from ablate.rundir import write_text
 
 
-def to_yaml(cfg: Config) -> str:
-    """Write a configuration as YAML, every field in it."""
-    return OmegaConf.to_yaml(OmegaConf.structured(cfg))
-
-
 def from_dict(tree: dict[str, Any]) -> Config:
     """Build a typed configuration from nested dictionaries; types are checked and unknown keys refused.
 
@@ -33,8 +28,8 @@ def from_dict(tree: dict[str, Any]) -> Config:
 
 
 def save(cfg: Config, path: Path) -> None:
-    """Freeze a configuration into a file, atomically."""
-    write_text(path, to_yaml(cfg))
+    """Freeze a configuration into a YAML file, every field in it, as `write_bytes` does."""
+    write_text(path, OmegaConf.to_yaml(OmegaConf.structured(cfg)))
 
 
 def load(path: Path) -> Config:

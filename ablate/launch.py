@@ -11,12 +11,12 @@ import psutil
 from rich.console import Console
 from rich.live import Live
 
-from ablate import frozen, ledger, record
+from ablate import frozen, record
 from ablate.config import LocalCluster
 from ablate.plan import PlannedRun
 from ablate.rundir import RunDir, write_json
 from ablate.spawn import DONE, HELD, STOPPED, Worker, note_crash
-from ablate.state import TO_DO, RunState, read_state, with_fate
+from ablate.state import RunState, read_state
 from ablate.status import duration, number, render
 
 POLL_S = 0.25
@@ -59,15 +59,6 @@ def freeze(planned: PlannedRun) -> None:
         },
     )
     frozen.save(planned.cfg, planned.run.config)
-
-
-def look_in_queue(runs: list[PlannedRun]) -> dict[RunDir, ledger.Fate]:
-    """Bring the states of idle runs up to date with what SLURM says of those that have a job; gives what it says."""
-    idle = {planned.run: planned for planned in runs if planned.state.name in TO_DO}
-    fates = ledger.fates(idle)
-    for run, fate in fates.items():
-        with_fate(idle[run].state, fate)
-    return fates
 
 
 def launch(runs: dict[tuple[str, int], RunDir], workers: int, threads: int, console: Console) -> Outcome:

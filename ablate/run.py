@@ -10,20 +10,21 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from rich.console import Console
 
-from ablate import __version__, record, submit, table
+from ablate import __version__, submit, table
 from ablate.account import log_in
 from ablate.compose import COMPOSE_ERRORS, explain, root
 from ablate.config import SlurmCluster
 from ablate.cost import describe
-from ablate.launch import Outcome, freeze, launch, look_in_queue, num_workers
+from ablate.launch import Outcome, freeze, launch, num_workers
 from ablate.plan import Plan, plan_from
 from ablate.refuse import refuse
 from ablate.slurm import Unreachable
+from ablate.spawn import STOPPED
 from ablate.state import read_state
 from ablate.status import duration, terminal
 
 SETTLE_S = 10.0  # the workers of a launcher that was killed stop at their next update
-STOPPED, INTERRUPTED = 75, 130  # exit codes: not finished, nothing wrong; the same command continues
+INTERRUPTED = 130  # exit code, like STOPPED: not finished, nothing wrong; the same command continues
 WORST_FIRST = (2, 1, INTERRUPTED, STOPPED)  # which exit code speaks for several jobs
 
 WANTS_TRACE = "HYDRA_FULL_ERROR" in os.environ  # tracebacks instead of one line
@@ -34,7 +35,7 @@ exit_codes: list[int] = []  # one per job: -m runs several in one process
 def do(overrides: list[str], plan_only: bool, say: Callable[[str], None], console: Console) -> int:
     """Plan what is asked for, do what is not done, print the table; gives the exit code."""
     plan = plan_from(overrides, prepare=not plan_only, say=say)
-    look_in_queue(plan.runs)
+    submit.look_in_queue(plan.runs)
     cfg = plan.runs[0].cfg
     cluster = cfg.cluster
     on_slurm = isinstance(cluster, SlurmCluster)
@@ -60,7 +61,7 @@ def do(overrides: list[str], plan_only: bool, say: Callable[[str], None], consol
             say("Interrupted. The jobs go on; the same command waits for them again.")
             return INTERRUPTED
         plan = plan_from(overrides, prepare=True, say=say)
-        look_in_queue(plan.runs)
+        submit.look_in_queue(plan.runs)
     elif settle(plan).to_run:
         # Longest first, so that the workers end together.
         rest = sorted(plan.to_run, key=plan.hours, reverse=True)
@@ -87,7 +88,7 @@ def settle(plan: Plan) -> Plan:
 
 def conclude(plan: Plan, outcome: Outcome | None, say: Callable[[str], None]) -> int:
     """Say what is missing from the table and what to do about it; gives the exit code."""
-    first = record.read(plan.runs[0].run)
+    first = plan.runs[0].state.record
     if first is not None:
         timing = first["timing"]
         say(

@@ -14,7 +14,7 @@ from ablate import job, ledger, slurm
 from ablate.config import SlurmCluster
 from ablate.data.source import waiting_lock
 from ablate.errors import ConfigError
-from ablate.launch import freeze, look_in_queue, on_interrupt, view
+from ablate.launch import freeze, on_interrupt, view
 from ablate.plan import Plan, PlannedRun
 from ablate.rundir import RunDir
 from ablate.sbatch import hand_in, need_slurm
@@ -59,6 +59,15 @@ def submit(plan: Plan, say: Callable[[str], None]) -> list[Submitted]:
         done = submit_frozen({planned.run: planned.cfg.cluster for planned in todo}, plan.runs_dir, say)
         look_in_queue(plan.runs)
     return done
+
+
+def look_in_queue(runs: list[PlannedRun]) -> dict[RunDir, ledger.Fate]:
+    """Bring the states of idle runs up to date with what SLURM says of those that have a job; gives what it says."""
+    idle = {planned.run: planned for planned in runs if planned.state.name in TO_DO}
+    fates = ledger.fates(idle)
+    for run, fate in fates.items():
+        with_fate(idle[run].state, fate)
+    return fates
 
 
 @contextmanager

@@ -4,6 +4,9 @@ import sys
 
 import pytest
 
+from ablate import device
+from ablate.errors import ConfigError
+
 CODE = """
 import resource
 import numpy as np
@@ -22,3 +25,20 @@ assert first > 50 * (second + 1), (first, second)
 def test_freed_memory_is_kept_for_the_next_update():
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "there", "found"),
+    [("auto", [], "cpu"), ("auto", ["cuda"], "cuda"), ("cpu", ["cuda"], "cpu"), ("cuda", ["cuda"], "cuda")],
+)
+def test_a_device_is_what_was_asked_for_or_the_one_that_is_there(asked, there, found, monkeypatch):
+    monkeypatch.setattr(device.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(device, "torch_has", lambda name: name in there)
+    assert device.resolve_device(asked) == found
+
+
+def test_a_device_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.setattr(device, "torch_has", lambda name: False)
+    for name in ("cuda", "mps"):
+        with pytest.raises(ConfigError, match=f"device='{name}': is not present; this machine has: cpu"):
+            device.resolve_device(name)

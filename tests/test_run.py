@@ -10,16 +10,19 @@ from pathlib import Path
 
 import psutil
 import pytest
+from records import finish
 from rich.console import Console
-from tiny import TINY, alive, end, planned, tiny_run, undisturbed, wait_until
+from tiny import TINY, alive, end, planned, tiny_run, tree, undisturbed, wait_until
 
 from ablate import checkpoint, compose, record, run
+from ablate.data.source import data_root
 from ablate.named import find
 from ablate.rundir import RunDir, lock, read_json
 from ablate.state import read_state
 from ablate.track import read_metrics
 
 RUN = [sys.executable, "-m", "ablate.run"]
+ROW_A = ["base", "A_h1", "A_h4", "A_h16", "A_h32"]
 
 
 @pytest.fixture(autouse=True)
@@ -84,15 +87,6 @@ def test_a_row_of_the_table_from_one_command(folder):
     code, text = command("translate", str(done.path), text="the cat sleeps .\n\nthe dog sees the cat .\n")
     assert code == 0, text
     assert "2/2 sentences" in text
-
-
-def test_what_is_wrong_is_said_in_one_line_and_starts_nothing(folder):
-    code, text = command("run", "+sweep=row_A", "preset=smoke", "model.dropuot=0.3")
-    assert code == 2
-    assert text.startswith("error: ")
-    assert len(text.splitlines()) == 1
-    assert "did you mean 'dropout'" in text
-    assert list(folder.iterdir()) == []
 
 
 def test_a_failing_run_does_not_hide_behind_the_others(folder):  # S1
@@ -253,3 +247,101 @@ def test_the_paper_s_base_model_trains_and_decodes_at_full_size(folder):
     assert done["dev"]["num_sentences"] == 1
     for path in (folder / "runs").rglob("state.pt"):
         path.unlink()  # half a gigabyte
+
+
+# The command in this process, as far as it only plans
+
+
+def give(monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
+    """Give `python -m ablate.run` in this process."""
+    monkeypatch.setattr(sys, "argv", ["ablate.run", *arguments])
+    code = run.main()
+    return code, *capsys.readouterr()
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+def test_plan_only_writes_nothing(prepared, workplace, monkeypatch, capsys):  # P10
+    if prepared:
+        finish(planned("+sweep=row_A").runs[0], ppl=9.0, bleu=9.0)
+    else:
+        monkeypatch.setenv("ABLATE_DATA", str(workplace / "data"))
+    before = tree(workplace, data_root())
+    code, out, err = give(monkeypatch, capsys, "+sweep=row_A", *TINY, "plan_only=true")
+    assert (code, err) == (0, "")
+    assert all(row in out for row in ROW_A)
+    assert ("5 runs: 1 done, 4 to run" if prepared else "not prepared") in out
+    assert tree(workplace, data_root()) == before
+
+
+def test_a_wrong_setting_ends_the_command_in_one_line_with_nothing_written(workplace, monkeypatch, capsys):  # P3
+    (workplace / "mine" / "row").mkdir(parents=True)
+    (workplace / "mine" / "row" / "bad.yaml").write_text("# @package _global_\nmodel: {d_kk: 16}\n")
+    before = tree(workplace)
+    for arguments, parts in (
+        (["--config-dir", "mine", "+row=bad"], ["row/bad", "model.d_kk", "did you mean 'd_k'?"]),
+        (["+model.dropuot=0.3"], ["model.dropuot", "did you mean 'dropout'?"]),
+        (["+sweep=row_A,row_B"], ["'+sweep=[row_A,row_B]'"]),
+        (["model.num_heads=0"], ["model.num_heads=0: must be at least 1"]),
+        (["+sweep=[row_A,row_F]"], ["sweep='row_F'"]),
+    ):
+        code, out, err = give(monkeypatch, capsys, *arguments, "preset=smoke")
+        assert code == 2
+        assert out == ""
+        assert err.startswith("error: ")
+        assert err.count("\n") == 1
+        assert all(part in err for part in parts), err
+    assert tree(workplace) == before
+
+
+def test_a_folder_that_cannot_be_written_is_said_in_one_line(workplace, monkeypatch, capsys):
+    (workplace / "file").touch()
+    code, _, err = give(monkeypatch, capsys, "preset=smoke", "runs_dir=file/runs")
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("error: [Errno 20] Not a directory: ")
+
+
+def test_ctrl_c_ends_all_jobs_of_m(workplace, monkeypatch, capsys):
+    begun = []
+
+    def interrupted(overrides, *others):
+        begun.append(overrides)
+        return 130
+
+    monkeypatch.setattr("ablate.run.do", interrupted)
+    assert give(monkeypatch, capsys, "-m", "preset=smoke", "+row=A_h1,A_h4")[0] == 130
+    assert begun == [["preset=smoke", "+row=A_h1"]]
+
+
+def test_ctrl_c_while_planning_is_no_traceback(monkeypatch, capsys):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ablate.run.do", interrupted)
+    code, _, err = give(monkeypatch, capsys, "preset=smoke")
+    assert (code, err) == (130, "interrupted\n")
+
+
+def test_a_command_after_a_wrong_one_in_the_same_process_is_judged_by_itself(monkeypatch, capsys):
+    assert give(monkeypatch, capsys, "preset=smoke", "seeds=0")[0] == 2
+    assert give(monkeypatch, capsys, "preset=smoke", "plan_only=true")[0] == 0
+
+
+def test_the_command_plans_the_same_rows_from_another_directory(workplace):  # P4
+    (workplace / "analysis").mkdir()
+    arguments = [sys.executable, "-m", "ablate.run", "+sweep=row_A", "preset=smoke", "plan_only=true"]
+    done = subprocess.run(arguments, cwd=workplace / "analysis", capture_output=True, text=True, env={**os.environ})
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines() if " 60 " in line] == ROW_A
+
+
+def test_several_jobs_leave_nothing_behind_when_they_only_plan(monkeypatch, capsys, workplace):  # P10
+    code, out, err = give(monkeypatch, capsys, "-m", "preset=smoke", "+row=A_h1,A_h4", "plan_only=true")
+    assert (code, err) == (0, "")
+    assert "A_h1 " in out and "A_h4 " in out
+    assert list(workplace.iterdir()) == []
+
+
+def test_a_command_leaves_the_environment_as_it_was(monkeypatch, capsys):
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+    assert give(monkeypatch, capsys, "preset=smoke", "plan_only=true")[0] == 0
+    assert "HYDRA_FULL_ERROR" not in os.environ

@@ -93,3 +93,9 @@ def end(pid: int) -> None:
     """Make sure that a process of this test does not outlive it."""
     if alive(pid):
         os.kill(pid, signal.SIGKILL)
+
+
+def tree(*roots: Path) -> list[tuple[Path, int, int]]:
+    """Take down every path under some folders with its size and its time of change."""
+    found = [path for root in roots for path in (root, *root.rglob("*")) if path.exists()]
+    return sorted((path, path.stat().st_size, path.stat().st_mtime_ns) for path in found)
