@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from browser import chromium
 
 SHOTS = {
-    "report": ({"width": 1440, "height": 1100}, "light", "#main"),
+    "report": ({"width": 1520, "height": 1100}, "light", "#main"),
     "report-phone": ({"width": 390, "height": 844}, "dark", "#differences"),
 }
 
