@@ -164,15 +164,11 @@ def judge_torch(cfg: Config, found: dict[str, Any]) -> Finding:
     if found["torch_error"]:
         return Finding("error", "torch", f"fails on {host}: {found['torch_error']}")
     if len(found["gpus"]) < needed:
-        return Finding("error", "GPU", f"{have}, {needed} needed; NVIDIA's driver is {driver(found)}")
+        driver = "there" if found["driver"] else "not there"
+        return Finding("error", "GPU", f"{have}, {needed} needed; NVIDIA's driver is {driver}")
     if found["driver"] and not found["gpus"]:
         return Finding("warning", "GPU", f"{have}, but NVIDIA's driver is there: is it a torch for CPUs?")
     return Finding("ok", "GPU" if needed else "torch", have)
-
-
-def driver(found: dict[str, Any]) -> str:
-    """Say whether there is a driver for GPUs."""
-    return "there" if found["driver"] else "not there"
 
 
 def judge_disk(cfg: Config, found: dict[str, Any]) -> Finding:

@@ -72,7 +72,6 @@ MISTAKES = {  # what is typed: all that the error must say
     "sedes=3": ["sedes", "did you mean 'seeds'?"],
     "recpie=text": ["recpie", "did you mean 'recipe'?"],
     "data.train_src=x": ["data.train_src", "is a field of data=files only"],
-    "data.num_trains=x": ["data.num_trains", "did you mean 'num_train'?"],
     "+model.d_k=3": ["model.d_k", "say it without the +"],
     "~model.dropout": ["model.dropout", "does not support deletion"],
     "model.num_heads=null": ["model.num_heads", "not Optional"],
@@ -130,7 +129,6 @@ def test_a_mistake_in_a_row_file_names_the_row_the_key_and_the_nearest_valid_one
 
 
 def test_a_sweep_file_without_its_first_line_is_told_what_that_is(mine):
-    (mine / "sweep").mkdir(exist_ok=True)
     (mine / "sweep" / "bare.yaml").write_text("title: mine\nrows: [base]\n")
     with pytest.raises(ConfigError, match=r"sweep \(from sweep/bare\): .* begin with '# @package sweep.NAME'"):
         compose(["preset=smoke", "+sweep=bare"], str(mine))

@@ -1,4 +1,5 @@
 import pytest
+from configs import write_rows
 from records import finish
 
 from ablate.compose import session
@@ -13,9 +14,9 @@ def own_folder(workplace):
     return workplace
 
 
-def planned(*overrides: str, prepare: bool = True) -> Plan:
+def planned(*overrides: str) -> Plan:
     with session():
-        return plan_from(["preset=smoke", *overrides], prepare, say=lambda text: None)
+        return plan_from(["preset=smoke", *overrides], prepare=True, say=lambda text: None)
 
 
 def test_the_plan_says_rows_seeds_parameters_steps_operations_hours_and_states():  # P10
@@ -29,19 +30,7 @@ def test_the_plan_says_rows_seeds_parameters_steps_operations_hours_and_states()
     with lock(asked.rows["A_h4"][0].run.lock):
         asked = planned("+sweep=row_A", "seeds=2")
         lines = describe(asked, workers=2).splitlines()
-    assert lines[0].split() == [
-        "row",
-        "seeds",
-        "parameters",
-        "as",
-        "the",
-        "paper",
-        "steps",
-        "FLOPs",
-        "hours",
-        "MB",
-        "state",
-    ]
+    assert " ".join(lines[0].split()) == "row seeds parameters as the paper steps FLOPs hours MB state"
     assert [line.split()[0] for line in lines[1:6]] == ["base", "A_h1", "A_h4", "A_h16", "A_h32"]
     base = asked.runs[0]
     numbers = ["2", f"{base.params_actual:,}", f"{base.params_paper:,}", "60", f"{base.flops:.1e}", "0.010"]
@@ -85,11 +74,7 @@ def test_the_papers_preset_also_says_what_the_papers_runs_cost():
 
 
 def test_a_row_equal_to_another_is_said_and_not_counted_twice(own_folder):  # P9
-    (own_folder / "mine" / "row").mkdir(parents=True)
-    (own_folder / "mine" / "row" / "again.yaml").write_text("# @package _global_\nmodel: {d_model: 512}\n")
-    (own_folder / "mine" / "sweep").mkdir()
-    (own_folder / "mine" / "sweep" / "s.yaml").write_text("# @package sweep.s\n{title: s, rows: [again]}\n")
-    with session(str(own_folder / "mine")):
+    with session(write_rows(own_folder, {"again": "model: {d_model: 512}"}, ["again"])):
         said = describe(plan_from(["preset=smoke", "+sweep=s", "seeds=3"], prepare=False), workers=1)
     assert "again        equals base at this preset: the same runs fill both" in said
     assert "3 runs: " in said
