@@ -67,7 +67,11 @@ def ask_here(cfg: Config, folder: Path) -> Iterator[Finding]:
     """Ask a process on this machine, such as a worker is."""
     began = time.time()
     command = [sys.executable, "-m", "ablate.probe", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        yield Finding("error", "worker", f"a process of {sys.executable} does not answer within {PATIENCE_S:.0f} s")
+        return
     if done.returncode:
         yield Finding("error", "worker", f"a process of {sys.executable} fails: {done.stderr.strip()[-1000:]}")
     for path in folder.glob("answer.*.json"):

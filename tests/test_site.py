@@ -1,4 +1,5 @@
 import http.server
+import sys
 import threading
 import time
 from pathlib import Path
@@ -78,6 +79,12 @@ def test_this_machine_is_looked_at_by_a_process_as_a_worker_is(capsys):
     assert "torch: torch 2." in said
     assert "disk: 1 runs keep" in said
     assert list(Path("runs/slurm").iterdir()) == []
+
+
+def test_a_process_that_does_not_answer_in_time_is_an_error(monkeypatch, capsys):
+    monkeypatch.setattr(site, "PATIENCE_S", 0.0)
+    assert doctor.main([*SMOKE, "cluster=local"]) == 1
+    assert f"ERROR   worker: a process of {sys.executable} does not answer within 0 s" in capsys.readouterr().out
 
 
 def test_a_folder_of_runs_that_cannot_be_made_is_an_error(capsys):
