@@ -21,9 +21,9 @@ class Scale:
 class Paper:
     """What the paper prints for a row; None where it prints nothing."""
 
-    ppl_dev: float | None = None  # per BPE token, newstest2013
-    bleu_dev: float | None = None  # newstest2013, beam 4, length penalty 0.6, no averaging
-    params_m: float | None = None  # millions
+    ppl_dev: float | None  # per BPE token, newstest2013
+    bleu_dev: float | None  # newstest2013, beam 4, length penalty 0.6, no averaging
+    params_m: float | None  # millions
 
 
 @dataclass
