@@ -14,7 +14,6 @@ from ablate import checkpoint, mirror, record
 from ablate.config import Config
 from ablate.data import corpus as corpora
 from ablate.data.corpus import Corpus
-from ablate.decode import Stopped
 from ablate.errors import ConfigError
 from ablate.evaluate import Perplexity, evaluate
 from ablate.identity import refuse_change
@@ -22,7 +21,7 @@ from ablate.identity import science as science_of
 from ablate.model.transformer import Transformer
 from ablate.parallel import Group, Lost
 from ablate.rundir import RunDir, read_json, say, write_json, write_text
-from ablate.stop import StopFlag
+from ablate.stop import StopFlag, Stopped
 from ablate.track import Tracker
 from ablate.train import Trainer, generator_seed
 

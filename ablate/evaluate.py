@@ -85,7 +85,7 @@ def evaluate(
         batch_tokens: see `perplexity`.
         device: where the model is.
         on_progress: told how many sentences are translated, and of how many.
-        should_stop: True leads to `ablate.decode.Stopped`.
+        should_stop: True leads to `ablate.stop.Stopped`.
         measured: the split's perplexity, if it is known for these very parameters.
 
     Returns:

@@ -22,10 +22,10 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 from torch.nn import Parameter
 
 from ablate import checkpoint
-from ablate.decode import Stopped
 from ablate.errors import ConfigError
 from ablate.ranks import Ranks
 from ablate.rundir import RunDir, read_json, write_json
+from ablate.stop import Stopped
 
 MEETING_S = 600.0  # for all processes to start, on however many machines
 SILENCE_S = 1800.0  # longer than rank 0 takes for a dev set or a checkpoint; who is dead is noticed at once

@@ -9,6 +9,10 @@ from pathlib import Path
 LOOK_EVERY_S = 1.0  # for a file that asks to stop
 
 
+class Stopped(Exception):
+    """Work that was asked to stop has; what it had to keep is kept."""
+
+
 class StopFlag:
     """Set by SIGTERM, SIGUSR2, SIGINT, the parent process's end or a file; read at update boundaries only."""
 

@@ -4,25 +4,24 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ablate import checkpoint
 from ablate.adam import Adam
 from ablate.config import Config
 from ablate.data.batch import Batch, Batches, share
 from ablate.data.packed import Packed
-from ablate.decode import Stopped
 from ablate.device import keep_freed_memory
 from ablate.evaluate import Perplexity, perplexity
-from ablate.loss import smoothed_loss
-from ablate.model.ragged import Ragged
+from ablate.gradient import Update, accumulate_gradients
 from ablate.model.transformer import Transformer
 from ablate.parallel import ALONE, Group
 from ablate.schedule import learning_rate
+from ablate.stop import Stopped
 from ablate.track import Tracker
 
 HEARTBEAT_S = 1.0  # at most one sign of life a second
@@ -36,13 +35,13 @@ class NonFiniteLoss(RuntimeError):
 class Progress:
     """Where a run stands, besides its parameters and Adam's moments; plain values, stored in every checkpoint.
 
-    The dropout of an update is seeded by the run's seed and the update's number, and the order of the batches is a
-    function of the seed and the epoch: so a step, an epoch and a position are all of the randomness there is to store.
+    The dropout of an update is seeded by the run's seed, the update's number and the rank, and the order of the batches
+    is a function of the seed and the epoch: so step, epoch and position are all of the randomness there is to store.
     """
 
     step: int = 0  # updates done
-    epoch: int = 0  # of the next batch
-    position: int = 0  # of the next batch within its epoch
+    epoch: int = 0  # of the last batch
+    position: int = 0  # within that epoch, of the batch to come
     src_tokens: int = 0  # seen so far, padding excluded
     tgt_tokens: int = 0
     loss: float = 0.0  # per target token, of the last update
@@ -51,60 +50,9 @@ class Progress:
     train_s: float = 0.0  # seconds inside updates, over all attempts
 
 
-@dataclass
-class Update:
-    """What one update did, on all ranks; tensors stay on the device until somebody reads them."""
-
-    loss_sum: Tensor
-    nll_sum: Tensor
-    num_tokens: Tensor  # target tokens, padding excluded
-
-
 def generator_seed(seed: int, step: int, rank: int = 0) -> int:
     """Give the seed of all random numbers of one update (0: of the initialisation) in the process of one rank."""
     return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint32)[0])
-
-
-def accumulate_gradients(
-    model: Transformer,
-    batches: list[Batch],
-    label_smoothing: float,
-    smoothing: str,
-    device: str,
-    bf16: bool = False,
-    group: Group = ALONE,
-) -> Update:
-    """Put the gradient of Σ loss / Σ target tokens into `.grad`, over all micro-batches and ranks.
-
-    Dividing once, by the tokens of all, is what makes micro-batches and ranks of any size equal one big batch: a mean
-    of means does not.
-
-    Args:
-        model: its `.grad` fields must be None.
-        batches: the micro-batches of this rank.
-        label_smoothing: ε.
-        smoothing: see `ablate.loss`.
-        device: where the model is.
-        bf16: run the matrix products in bfloat16.
-        group: the processes that have the other micro-batches.
-    """
-    exact = torch.float32 if device == "mps" else torch.float64  # Apple's GPUs have no float64
-    zero = torch.zeros((), dtype=exact, device=device)
-    loss_sum, nll_sum = zero.clone(), zero.clone()
-    tgt_tokens = sum(batch.num_tgt_tokens for batch in batches)
-    num_tokens = group.total(torch.full((), tgt_tokens, dtype=exact, device=device))  # torch.tensor waits for a GPU
-    share = (1 / num_tokens).float()  # of a token in the mean
-    for batch in batches:
-        src, tgt = (Ragged.of(torch.from_numpy(ids), model.pad_id).to(device) for ids in (batch.src, batch.tgt))
-        with torch.autocast(device, dtype=torch.bfloat16, enabled=bf16):
-            hidden, output = model.predict(src, tgt)  # (N, d_model), (V, d_model)
-            loss, nll = smoothed_loss(hidden, output, tgt.ids, label_smoothing, smoothing)
-        loss.backward(share)
-        loss_sum += loss.detach()
-        nll_sum += nll.detach()
-    loss_sum, nll_sum = group.total(torch.stack([loss_sum, nll_sum])).unbind()
-    group.total_gradients(model.parameters())
-    return Update(loss_sum, nll_sum, num_tokens)
 
 
 class Trainer:
@@ -120,7 +68,7 @@ class Trainer:
         model: Transformer,
         train_set: Packed,
         dev_set: Packed,
-        checkpoints: Any,
+        checkpoints: Path,
         tracker: Tracker | None,
         *,
         group: Group = ALONE,
@@ -146,10 +94,9 @@ class Trainer:
         self.cfg, self.science, self.model, self.tracker, self.say = cfg, science, model, tracker, say
         self.dev_set, self.checkpoints = dev_set, checkpoints
         self.group, self.should_stop, self.on_progress = group, should_stop, on_progress
-        self.batches = Batches(
-            train_set, batch_tokens=cfg.optim.batch_tokens, counting=cfg.optim.batch_counting, seed=cfg.seed
-        )
-        self.optimizer = Adam(model.parameters(), cfg.optim.adam_beta1, cfg.optim.adam_beta2, cfg.optim.adam_eps)
+        optim = cfg.optim
+        self.batches = Batches(train_set, optim.batch_tokens, optim.batch_counting, cfg.seed)
+        self.optimizer = Adam(model.parameters(), optim.adam_beta1, optim.adam_beta2, optim.adam_eps)
         if cfg.device == "cpu":
             keep_freed_memory()
         self.progress = Progress()
@@ -177,10 +124,9 @@ class Trainer:
         cfg, optim, progress = self.cfg, self.cfg.optim, self.progress
         stream = self.batches.batches(progress.epoch, progress.position)
         self.model.train()
-        self.window_start_s = time.monotonic()
         while progress.step < optim.train_steps:
-            step = progress.step + 1
-            self.update(step, stream)
+            self.update(stream)
+            step = progress.step
             last = step == optim.train_steps
             stop = self.should_stop() and not last  # before anything waits for the device: a lost rank shows here
             if step % cfg.log_every_steps == 0 or last:
@@ -197,10 +143,10 @@ class Trainer:
                 self.beat()
         return progress
 
-    def update(self, step: int, stream: Iterator[tuple[int, int, Batch]]) -> None:
+    def update(self, stream: Iterator[tuple[int, int, Batch]]) -> None:
         """Do one update of the parameters and move the progress on, reading nothing back from the device."""
         cfg, optim, progress = self.cfg, self.cfg.optim, self.progress
-        micro_batches = []
+        step, micro_batches = progress.step + 1, []
         for _ in range(optim.accumulate):
             epoch, position, batch = next(stream)
             micro_batches.append(batch)
@@ -255,7 +201,7 @@ class Trainer:
         progress.loss, progress.nll = (float(sums[-1, i] / sums[-1, 2]) for i in (0, 1))
         if log and self.tracker is not None:
             tokens = float(sums[:, 2].sum())
-            src_tokens = sum(tokens for _, _, tokens, _ in self.unread)
+            src_tokens = sum(src_tokens for _, _, src_tokens, _ in self.unread)
             self.rates = {
                 "tgt_tokens_per_s": tokens / window_s,
                 "src_tgt_tokens_per_s": (tokens + src_tokens) / window_s,
@@ -277,8 +223,7 @@ class Trainer:
         self.read_numbers()
         if self.tracker is None:
             return
-        measured = perplexity(self.model, self.dev_set, self.cfg.optim.batch_tokens, self.cfg.device)
-        self.measured = measured
+        measured = self.measured = perplexity(self.model, self.dev_set, self.cfg.optim.batch_tokens, self.cfg.device)
         self.progress.history.append([self.progress.step, measured.ppl])
         self.tracker.log(self.progress.step, dev_ppl=measured.ppl, dev_nll=measured.nll_per_token)
         self.say(f"update {self.progress.step}: dev perplexity {measured.ppl:.2f}")

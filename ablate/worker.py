@@ -17,7 +17,7 @@ from ablate.errors import ConfigError
 from ablate.ranks import ALONE, Ranks
 from ablate.rundir import Held, RunDir, lock, read_json, say, write_text
 from ablate.spawn import DONE, FAILED, HELD, STOPPED
-from ablate.stop import StopFlag
+from ablate.stop import StopFlag, Stopped
 
 LOCK_PATIENCE_S = 2  # whoever only looks whether a run is taken holds its lock for a moment
 ERROR_PATIENCE_S = 5  # what ended another rank may take so long to be seen here
@@ -82,7 +82,6 @@ def do(run: RunDir, stop: StopFlag, ranks: Ranks) -> int:
     try:
         load_libraries()
         from ablate import attempt
-        from ablate.decode import Stopped
         from ablate.parallel import Dismissed, Lost, meet, take_gpu
 
         cfg = frozen.load(run.config)

@@ -53,7 +53,7 @@ def work(point: dict[str, Any]) -> dict[str, float]:
     stream, times = trainer.batches.batches(0, 0), []
     while len(times) < WARM + FEWEST or sum(times[WARM:]) < TIMED_S:
         start = time.process_time()
-        trainer.update(len(times) + 1, stream)
+        trainer.update(stream)
         times.append(time.process_time() - start)
         trainer.unread.clear()
     times = sorted(times[WARM:])

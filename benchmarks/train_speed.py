@@ -64,7 +64,7 @@ def ours(shape: Shape, batches: list[Pair], *settings: str) -> Update:
             yield 0, number, ready[number % len(ready)]
 
     endless = stream()
-    return lambda number: trainer.update(number + 1, endless)
+    return lambda number: trainer.update(endless)
 
 
 def ours_bf16(shape: Shape, batches: list[Pair]) -> Update:

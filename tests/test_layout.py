@@ -17,9 +17,10 @@ ORDER = [
     "config fragments ranks slurm",
     "check identity frozen",
     "scale params schedule data device stats bleu spawn ledger sbatch",
-    "record estimate model loss adam cells power agreement mirror state",
+    "record estimate model loss adam beam cells power agreement mirror state",
     "checkpoint decode track judge draw probe pace",
     "evaluate parallel",
+    "gradient",
     "train",
     "attempt",
     "worker",
@@ -35,7 +36,7 @@ ORDER = [
     "dashboard",
 ]
 # Only these may load torch: planning, the table and the commands around them do without.
-TORCH = "model loss adam checkpoint decode evaluate parallel train attempt translate probe"
+TORCH = "model loss adam beam checkpoint decode evaluate parallel gradient train attempt translate probe"
 DOORS = {
     "hydra": {"compose", "run"},
     "sacrebleu": {"bleu", "data"},

@@ -15,14 +15,13 @@ from tiny import tiny_run, undisturbed, wait_until
 from torch.nn import Parameter
 
 from ablate import checkpoint, parallel, record, spawn, worker
-from ablate.decode import Stopped
 from ablate.errors import ConfigError
 from ablate.parallel import ALONE, Dismissed, Group, meet, take_gpu
 from ablate.ranks import Ranks
 from ablate.rundir import RunDir, lock
 from ablate.spawn import Worker
 from ablate.state import read_state
-from ablate.stop import StopFlag
+from ablate.stop import StopFlag, Stopped
 from ablate.track import read_metrics
 from ablate.train import Trainer
 from ablate.worker import DONE, FAILED, HELD, STOPPED
@@ -154,9 +153,9 @@ def happen(what: str, step: int) -> None:
     """Let something happen to this process after an update."""
     update = Trainer.update
 
-    def update_and_more(self, number, stream):
-        update(self, number, stream)
-        if number == step:
+    def update_and_more(self, stream):
+        update(self, stream)
+        if self.progress.step == step:
             INCIDENTS[what]()
 
     Trainer.update = update_and_more

@@ -147,7 +147,7 @@ def take_(x: Float[Tensor, "B *axes"], index: Int[Tensor, "B_new"]) -> Float[Ten
 
 
 class Decoder:
-    """A trained Transformer made ready to decode; a `Model` of `ablate.decode`.
+    """A trained Transformer made ready to decode; a `Model` of `ablate.beam`.
 
     It shares the Transformer's parameters, but for the matrices it packs: those stay as they are now.
     """
