@@ -1,6 +1,5 @@
 """Checkpoints of a run: whole or not there, safe to load, refused under another configuration, averaged once."""
 
-import hashlib
 import os
 import re
 import shutil
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ablate.data.source import digest_of
 from ablate.errors import NOT_SAID, ConfigError
 from ablate.identity import refuse_change
 from ablate.rundir import read_json, sync_folder, write_json
@@ -79,7 +79,7 @@ def save(checkpoints: Path, step: int, state: State, science: dict[str, Any], ke
             torch.save(state, file)
             file.flush()
             os.fsync(file.fileno())
-        write_json(aside / "manifest.json", {"sha256": digest(aside / "state.pt"), "science": science})
+        write_json(aside / "manifest.json", {"sha256": digest_of(aside / "state.pt"), "science": science})
     except (OSError, RuntimeError) as err:
         shutil.rmtree(aside, ignore_errors=True)  # where the disk is full, room to say so
         if isinstance(err.__context__, OSError):
@@ -118,7 +118,7 @@ def load(folder: Path, science: dict[str, Any], device: str = "cpu") -> State:
     """
     try:
         manifest = read_json(folder / "manifest.json")
-        whole = manifest is not None and manifest["sha256"] == digest(folder / "state.pt")
+        whole = manifest is not None and manifest["sha256"] == digest_of(folder / "state.pt")
     except (OSError, ValueError, KeyError) as err:
         raise Damaged(f"checkpoint {folder.name} cannot be read ({type(err).__name__}: {err})") from err
     if not whole:  # torch.load alone would not notice a flipped bit
@@ -126,12 +126,6 @@ def load(folder: Path, science: dict[str, Any], device: str = "cpu") -> State:
     refuse_change(f"checkpoint {folder}", manifest["science"], science)
     state: State = torch.load(folder / "state.pt", map_location=device, weights_only=True)
     return state
-
-
-def digest(path: Path) -> str:
-    """Give the SHA-256 of a file's bytes."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def newest(

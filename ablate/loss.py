@@ -34,28 +34,6 @@ def smoothed_targets(label_smoothing: float, smoothing: str, vocab_size: int) ->
     raise ConfigError("optim.smoothing", smoothing, "valid: others, uniform")
 
 
-def label_smoothed_cross_entropy(
-    logits: Float[Tensor, "N V"], gold: Int[Tensor, "N"], label_smoothing: float, smoothing: str
-) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Sum the smoothed loss over tokens, from logits: the definition, in plain torch.
-
-    Args:
-        logits: scores of the vocabulary.
-        gold: the right ids.
-        label_smoothing: as in `smoothed_targets`.
-        smoothing: as in `smoothed_targets`.
-
-    Returns:
-        Σ loss; Σ negative log-likelihood of the gold ids, which smoothing does not touch and which has no gradient.
-        Both in nats and in float32.
-    """
-    on_gold, on_other = smoothed_targets(label_smoothing, smoothing, logits.shape[-1])
-    log_probs = logits.float().log_softmax(-1)
-    gold_log_probs = log_probs.gather(1, gold.long()[:, None])
-    loss = -on_other * log_probs.sum() - (on_gold - on_other) * gold_log_probs.sum()
-    return loss, -gold_log_probs.sum().detach()
-
-
 class _SmoothedLoss(torch.autograd.Function):
     """Σ loss and Σ NLL of hidden states; the gradients are made beside them, so each logit is computed once."""
 
@@ -116,10 +94,11 @@ def smoothed_loss(
     label_smoothing: float,
     smoothing: str,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Sum the smoothed loss from hidden states: equals `label_smoothed_cross_entropy` of `hidden @ weight.T`.
+    """Sum the smoothed cross-entropy of the tokens whose logits are `hidden @ weight.T`, in nats and in float32.
 
     The N × V logits are never held: the output layer runs on some rows at a time. On a CPU this takes half the time
-    of the plain way. Under autocast the products run in its type, the rest in float32. Backward may be called once.
+    of torch's `log_softmax`. Under autocast the products run in its type, the rest in float32. Backward may be called
+    once.
 
     Args:
         hidden: the decoder's output, `Transformer.predict`.

@@ -226,8 +226,9 @@ def test_unfused_fans_are_those_of_each_matrix():
 
 def test_beams_attend_as_positions_of_their_sentence():
     torch.manual_seed(0)
-    attention, memory, beams = CrossAttention(SMALL), torch.randn(2, 5, 12), torch.randn(2, 4, 12)
-    together = attention.step(beams, *attention.project(memory))
+    attention, memory, beams = CrossAttention(SMALL), torch.randn(2 * 5, 12), torch.randn(2, 4, 12)
+    projected = attention.project(memory, of_lengths(5, 5))
+    together = attention.step(beams, *projected, mask=None)
     for beam in range(4):
-        alone = attention.step(beams[:, beam : beam + 1], *attention.project(memory))
+        alone = attention.step(beams[:, beam : beam + 1], *projected, mask=None)
         torch.testing.assert_close(together[:, beam : beam + 1], alone)

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ablate.model.ragged import HIDDEN, Ragged, spread, to_heads, to_rows
+from ablate.model.ragged import HIDDEN, Ragged, to_heads, to_rows
 
 PAD, EOS = 0, 1
 IDS = torch.tensor([[7, EOS, PAD], [EOS, PAD, PAD], [5, 6, EOS]])
@@ -25,7 +25,7 @@ def test_sentences_of_one_length_hide_nothing():
 
 def test_rows_stand_in_their_slots():
     rows = torch.randn(6, 4)
-    rectangle = spread(rows, Ragged.of(IDS, PAD))
+    rectangle = rows[Ragged.of(IDS, PAD).tokens]
     assert rectangle.shape == (3, 3, 4)
     assert torch.equal(rectangle[0, :2], rows[:2])
     assert torch.equal(rectangle[1, :1], rows[2:3])

@@ -59,19 +59,18 @@ def attend(
         key: the keys.
         value: the values; d_v may differ from d_k.
         mask: added to the scores: 0 for a visible key, `HIDDEN` for a hidden one; None hides none.
-        causal: also hide from query t every key after t.
+        causal: hide from query t every key after t; then there is no mask.
     """
-    if query.device.type == "cpu":  # at these sizes 1.6 times as fast as torch's fused kernel for CPUs
-        batch, num_heads, tgt_len, _ = query.shape
-        if causal:
-            later = query.new_full((tgt_len, tgt_len), HIDDEN).triu_(1)
-            mask = later if mask is None else later + mask
-        bias = None if mask is None else mask.expand(batch, num_heads, tgt_len, -1).flatten(0, 1)
-        heads: Tensor = _Attend.apply(*(x.flatten(0, 1) for x in (query, key, value)), bias)  # type: ignore[no-untyped-call]
-        return heads.unflatten(0, (batch, num_heads))
-    if mask is not None and causal:
-        raise ValueError("mask and causal exclude each other: targets are padded at the end only")
-    return fused(query, key, value, mask, causal)
+    assert mask is None or not causal, "targets are padded at the end, and nothing sees what comes later"
+    if query.device.type != "cpu":
+        return fused(query, key, value, mask, causal)
+    # At these sizes 1.6 times as fast as torch's fused kernel for CPUs.
+    batch, num_heads, tgt_len, _ = query.shape
+    if causal:
+        mask = query.new_full((1, 1, tgt_len, tgt_len), HIDDEN).triu_(1)
+    bias = None if mask is None else mask.expand(batch, num_heads, tgt_len, -1).flatten(0, 1)
+    heads: Tensor = _Attend.apply(*(x.flatten(0, 1) for x in (query, key, value)), bias)  # type: ignore[no-untyped-call]
+    return heads.unflatten(0, (batch, num_heads))
 
 
 def fused(
@@ -156,17 +155,17 @@ class CrossAttention(nn.Module):
         xavier_uniform(self.kv.weight, [sum(self.widths)] if model.fused_init else self.widths)
 
     def project(
-        self, memory: Float[Tensor, "B S d_model"]
+        self, memory: Float[Tensor, "M d_model"], src: Ragged
     ) -> tuple[Float[Tensor, "B h S d_k"], Float[Tensor, "B h S d_v"]]:
         """Give the keys and values of the encoder's output; the same for every target position."""
-        key, value = (split_heads(part, self.num_heads) for part in self.kv(memory).split(self.widths, dim=-1))
+        key, value = to_heads(self.kv(memory), src, self.num_heads, self.head_widths)
         return key, value
 
     def forward(
         self, x: Float[Tensor, "N d_model"], tgt: Ragged, memory: Float[Tensor, "M d_model"], src: Ragged
     ) -> Float[Tensor, "N d_model"]:
         """Attend from every target token to all tokens of its source sentence."""
-        key, value = to_heads(self.kv(memory), src, self.num_heads, self.head_widths)
+        key, value = self.project(memory, src)
         (query,) = to_heads(self.query(x), tgt, self.num_heads, self.head_widths[:1])
         attended: Tensor = self.out(to_rows(attend(query, key, value, src.mask), tgt))
         return attended
@@ -176,7 +175,7 @@ class CrossAttention(nn.Module):
         x: Float[Tensor, "B T d_model"],
         key: Float[Tensor, "B h S d_k"],
         value: Float[Tensor, "B h S d_v"],
-        mask: Float[Tensor, "B 1 1 S"] | None = None,
+        mask: Float[Tensor, "B 1 1 S"] | None,
     ) -> Float[Tensor, "B T d_model"]:
         """Attend from every position of `x` to the projected memory; beams of a sentence can be its positions."""
         attended: Tensor = self.out(join_heads(attend(split_heads(self.query(x), self.num_heads), key, value, mask)))

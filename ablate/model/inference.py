@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ablate.model.attention import attend, join_heads
-from ablate.model.ragged import HIDDEN, Ragged, to_heads
+from ablate.model.ragged import HIDDEN, Ragged
 from ablate.model.transformer import DecoderLayer, Transformer
 
 CACHE_BLOCK = 64  # entries by which a cache grows
@@ -191,9 +191,7 @@ class Decoder:
         """Encode, and project the memory for every decoder layer: what decoding one position at a time needs."""
         sentences = Ragged.of(src, self.pad_id)
         memory = self.model.encode(sentences)  # (tokens, d_model)
-        layers = []
-        for cross in (layer.cross_attention for layer in self.model.decoder):
-            layers.append(LayerState.of(*to_heads(cross.kv(memory), sentences, cross.num_heads, cross.head_widths)))
+        layers = [LayerState.of(*layer.cross_attention.project(memory, sentences)) for layer in self.model.decoder]
         return State(layers, sentences.mask, memory.new_empty(len(src), 0))
 
     def step(self, state: State, ids: Int[Tensor, "N"]) -> Float[Tensor, "N V"]:

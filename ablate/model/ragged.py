@@ -132,8 +132,3 @@ def to_rows(heads: Float[Tensor, "B h L d"], sentences: Ragged) -> Float[Tensor,
     """Take the tokens back out of their slots, heads side by side; slots without token get no gradient."""
     rows: Tensor = _ToRows.apply(heads, sentences)  # type: ignore[no-untyped-call]
     return rows
-
-
-def spread(rows: Float[Tensor, "N width"], sentences: Ragged) -> Float[Tensor, "B L width"]:
-    """Lay rows out as sentences; a slot without token shows another token's row."""
-    return rows[sentences.tokens]

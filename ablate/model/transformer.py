@@ -11,9 +11,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
+from ablate.data.subword import EOS, PAD
 from ablate.model.attention import CrossAttention, SelfAttention
 from ablate.model.embedding import Embedding, Positions, dropout
-from ablate.model.ragged import Ragged, spread
+from ablate.model.ragged import Ragged
 
 LAYER_NORM_EPS = 1e-6  # of the authors' program
 
@@ -90,20 +91,18 @@ class Transformer(nn.Module):
     projections, Xavier fans of the fused matrices, an all-zero first decoder input, sines and cosines in halves.
     """
 
-    def __init__(self, model: ModelConfig, vocab_size: int, pad_id: int = 0, eos_id: int = 1) -> None:
+    def __init__(self, model: ModelConfig, vocab_size: int) -> None:
         """Build and initialise.
 
         Args:
             model: sizes, already scaled to the preset.
             vocab_size: rows of the embedding matrix.
-            pad_id: id of padding; as an input it is the zero vector.
-            eos_id: id of the end symbol.
         """
         super().__init__()
-        self.pad_id, self.eos_id, self.vocab_size = pad_id, eos_id, vocab_size
-        self.first_id = pad_id if model.decoder_start == "zeros" else eos_id  # padding embeds to the zero vector
+        self.pad_id, self.eos_id = PAD, EOS
+        self.first_id = PAD if model.decoder_start == "zeros" else EOS  # padding embeds to the zero vector
         self.dropout = model.dropout
-        self.embedding = Embedding(vocab_size, model.d_model, pad_id)
+        self.embedding = Embedding(vocab_size, model.d_model, PAD)
         self.src_positions = Positions(model)
         # Learned positions differ between the two sides, as in Gehring et al. 2017, whom section 3.5 cites.
         self.tgt_positions = Positions(model)
@@ -160,9 +159,9 @@ class Transformer(nn.Module):
 
     def forward(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T d_model"]:
         """Do `predict` with sentences padded at the end; the rows of padding mean nothing."""
-        ragged = Ragged.of(src, self.pad_id), Ragged.of(tgt, self.pad_id)
-        hidden, _ = self.predict(*ragged)
-        return spread(hidden, ragged[1])
+        targets = Ragged.of(tgt, self.pad_id)
+        hidden, _ = self.predict(Ragged.of(src, self.pad_id), targets)
+        return hidden[targets.tokens]
 
     def logits(self, hidden: Float[Tensor, "*axes d_model"]) -> Float[Tensor, "*axes V"]:
         """Score the vocabulary with the embedding matrix; no bias (section 3.4)."""
