@@ -72,14 +72,13 @@ def main() -> int:
 
         worker.load_libraries()
     from ablate import checkpoint, evaluate, frozen, mirror, record, rundir, track, train
-    from ablate.data import corpus, packed, subword
+    from ablate.data import corpus, packed
     from ablate.model import transformer
 
     opening = "open configuration, corpus and vocabulary"
     watch.watch(frozen, "load", opening)
-    watch.watch(corpus, "reopen", opening)
+    watch.watch(corpus, "reopen open_vocabulary", opening)
     watch.watch(packed.Packed, "open", opening)
-    watch.watch(subword.Subwords, "open", opening)
     watch.watch(record, "attempt assemble write", "provenance and record")
     watch.watch(transformer.Transformer, "__init__", "build and initialise the model")
     watch.watch(train.Trainer, "update read_numbers", TRAINING)

@@ -5,6 +5,7 @@ import tarfile
 
 import pytest
 
+from ablate.data import archive as archives
 from ablate.data.archive import DamagedArchive, read_through, unpack
 from ablate.data.source import CorpusError
 
@@ -71,16 +72,18 @@ def test_what_is_no_plain_file_is_refused(tmp_path, kind, target):
     assert everything(tmp_path) == ["x.tgz"]
 
 
-def test_an_archive_above_the_limit_is_refused_before_it_is_written(tmp_path):
+def test_an_archive_above_the_limit_is_refused_before_it_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "LIMIT", 9_999_999)
     path = pack(tmp_path / "x.tgz", ("a.en", bytes(10_000_000)))  # a bomb: it packs to 10 kB
     assert path.stat().st_size < 20_000
     with pytest.raises(CorpusError, match="holds more than 9,999,999 bytes; refused"):
-        unpack(path, {"a.en": tmp_path / "out"}, limit=9_999_999)
+        unpack(path, {"a.en": tmp_path / "out"})
     assert everything(tmp_path) == ["x.tgz"]
     path = pack(tmp_path / "x.tgz", ("other", bytes(10_000_000)), ("a.en", b"a"))
     with pytest.raises(CorpusError, match="refused"):
-        unpack(path, {"a.en": tmp_path / "out"}, limit=9_999_999)
-    unpack(path, {"a.en": tmp_path / "out"}, limit=10_000_001)
+        unpack(path, {"a.en": tmp_path / "out"})
+    monkeypatch.setattr(archives, "LIMIT", 10_000_001)
+    unpack(path, {"a.en": tmp_path / "out"})
 
 
 def test_what_is_missing_is_named_with_what_is_there(tmp_path):
@@ -163,12 +166,14 @@ def test_an_archive_that_breaks_off_between_its_entries_is_damaged(tmp_path, cut
 
 
 @pytest.mark.parametrize("name", ["x.gz", "x.tgz"])
-def test_reading_through_ends_at_the_limit(tmp_path, name):
+def test_reading_through_ends_at_the_limit(tmp_path, monkeypatch, name):
     path = tmp_path / "file"
     if name == "x.gz":
         path.write_bytes(gzip.compress(bytes(10_000_000)))
     else:
         pack(path, ("a", bytes(10_000_000)))
-    read_through(path, name, limit=11_000_000)
+    monkeypatch.setattr(archives, "LIMIT", 11_000_000)
+    read_through(path, name)
+    monkeypatch.setattr(archives, "LIMIT", 9_999_999)
     with pytest.raises(DamagedArchive, match="holds more than 9,999,999 bytes; refused"):
-        read_through(path, name, limit=9_999_999)
+        read_through(path, name)

@@ -29,7 +29,7 @@ def _naming(path: Path) -> Iterator[None]:
         raise DamagedArchive(f"{path}: cannot be unpacked ({err})") from err
 
 
-def read_through(path: Path, name: str, limit: int = LIMIT) -> None:
+def read_through(path: Path, name: str) -> None:
     """Make sure that a file is whole and what its name says, before it is trusted.
 
     Compression carries a checksum of what was packed; an archive without it at least has an end.
@@ -37,10 +37,9 @@ def read_through(path: Path, name: str, limit: int = LIMIT) -> None:
     Args:
         path: the file.
         name: tells by its ending what it is; of others than .gz, .tgz and .tar only emptiness is seen.
-        limit: bytes that it may unpack to.
 
     Raises:
-        DamagedArchive: if it is empty, truncated, altered, something else, or unpacks to more.
+        DamagedArchive: if it is empty, truncated, altered, something else, or unpacks to more than `LIMIT`.
     """
     packed = name.endswith((".gz", ".tgz"))
     with _naming(path), gzip.open(path) if packed else open(path, "rb") as file:
@@ -49,21 +48,21 @@ def read_through(path: Path, name: str, limit: int = LIMIT) -> None:
         if name.endswith((".tgz", ".tar")):
             with tarfile.open(fileobj=file, mode="r:") as archive:
                 for _ in archive:
-                    _refuse_above(limit, archive.offset, path)
+                    _check_size(archive.offset, path)
                 if not packed:  # tarfile takes a broken entry for the end, which is a block of zeros
                     file.seek(archive.offset)
                     if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
                         raise EOFError("it breaks off")
         while packed and file.read(CHUNK):
-            _refuse_above(limit, file.tell(), path)
+            _check_size(file.tell(), path)
 
 
-def _refuse_above(limit: int, size: int, path: Path) -> None:
-    if size > limit:
-        raise DamagedArchive(f"{path}: holds more than {limit:,} bytes; refused")
+def _check_size(size: int, path: Path) -> None:
+    if size > LIMIT:
+        raise DamagedArchive(f"{path}: holds more than {LIMIT:,} bytes; refused")
 
 
-def unpack(path: Path, wanted: dict[str, Path], limit: int = LIMIT) -> None:
+def unpack(path: Path, wanted: dict[str, Path]) -> None:
     """Take files out of a tar archive, each to a path of ours; a path that is there already is left alone.
 
     The archive's own names only say which file is which, by their last part: none of them becomes a path, no link is
@@ -72,11 +71,10 @@ def unpack(path: Path, wanted: dict[str, Path], limit: int = LIMIT) -> None:
     Args:
         path: the archive, plain or compressed.
         wanted: the last part of a name in the archive → where the file goes.
-        limit: bytes that the archive may hold up to the last wanted file.
 
     Raises:
         CorpusError: for a name that is missing or no plain file.
-        DamagedArchive: if it is truncated, altered, or above the limit.
+        DamagedArchive: if it is truncated, altered, or holds more than `LIMIT` up to the last wanted file.
     """
     missing = {name: place for name, place in wanted.items() if not place.exists()}
     if not missing:
@@ -87,7 +85,7 @@ def unpack(path: Path, wanted: dict[str, Path], limit: int = LIMIT) -> None:
         for member in archive:
             name = member.name.rpartition("/")[2]
             total += member.size
-            _refuse_above(limit, total, path)
+            _check_size(total, path)
             seen.append(name)
             if name in missing:
                 _take(path, archive, member, missing.pop(name))

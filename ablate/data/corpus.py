@@ -19,7 +19,7 @@ from ablate.data.fetch import FULL
 from ablate.data.packed import Packed
 from ablate.data.pieces import Pieces, detokenise
 from ablate.data.pool import cores
-from ablate.data.source import SIDES, CorpusError, Say, Source, Unfinished, data_root, read_lines, waiting_lock
+from ablate.data.source import SIDES, CorpusError, Say, Source, Unfinished, data_root, making, read_lines
 from ablate.data.subword import Subwords
 from ablate.identity import PATHS
 from ablate.rundir import Held, lock, read_json, sync_folder, write_json
@@ -141,7 +141,7 @@ def prepare(data: DataConfig, say: Say = print, processes: int = 0) -> Corpus:
     folder = _folder(data, source)
     if found := _find(folder):
         return found
-    with waiting_lock(_lock_of(folder), folder.name, say):
+    with making(folder, say):
         if found := _find(folder):
             return found
         aside = _aside_of(folder)
@@ -180,10 +180,6 @@ def _folder(data: DataConfig, source: Source) -> Path:
 
 def _find(folder: Path) -> Corpus | None:
     return Corpus(folder) if (folder / "manifest.json").is_file() else None
-
-
-def _lock_of(folder: Path) -> Path:
-    return folder.with_name(f".{folder.name}.lock")
 
 
 def _aside_of(folder: Path) -> Path:

@@ -16,7 +16,7 @@ from urllib.request import Request, urlopen
 from ablate import __version__
 from ablate.config import DownloadedData
 from ablate.data.archive import DamagedArchive, read_through
-from ablate.data.source import Progress, Say, Unfinished, data_root, digest_of, waiting_lock
+from ablate.data.source import Progress, Say, Unfinished, data_root, digest_of, making
 from ablate.errors import ConfigError
 from ablate.rundir import read_json, write_json
 
@@ -71,7 +71,7 @@ def fetch(remote: Remote, data: DownloadedData, say: Say) -> Path:
         _check(remote, path, data)
         return path
     path = data_root() / "downloads" / remote.place
-    with waiting_lock(path.with_name(f".{path.name}.lock"), path.name, say):
+    with making(path, say):
         if path.is_file():
             _check(remote, path, data)
             return path
@@ -117,7 +117,7 @@ def _check(remote: Remote, path: Path, data: DownloadedData) -> None:
     except DamagedArchive as err:
         again = f"delete it and fetch it again, or {OTHERWISE}"
         raise Unfinished(f"what came as {remote.url} is damaged ({err}): {again}") from err
-    with waiting_lock(lock_file.with_name(f".{lock_file.name}.lock"), lock_file.name, lambda line: None):
+    with making(lock_file, lambda line: None):
         write_json(lock_file, {**_digests(lock_file), remote.place: digest})
 
 

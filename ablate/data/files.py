@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ablate.config import FilesData
-from ablate.data.lines import aligned, text_lines
+from ablate.data.lines import aligned, filled, text_lines
 from ablate.data.source import SPLITS, CorpusError, Counts, Pairs, Source, digest_of
 from ablate.errors import ConfigError
 
@@ -55,13 +55,9 @@ def _split(split: str, fields: dict[str, Path], counts: Counts) -> Pairs:
         src_lines, tgt_lines = (text_lines(split, path, counts) for path in (src_path, tgt_path))
         pairs = aligned(split, src_path, tgt_path, src_lines, tgt_lines)
     empty = True
-    for src, tgt in pairs:
-        # An empty line of dev or test counts in its score, so only training loses it.
-        if split == "train" and not (src.strip() and tgt.strip()):
-            counts.dropped["train: a side is empty"] += 1
-        else:
-            empty = False
-            yield split, src, tgt
+    for pair in filled(split, pairs, counts):
+        empty = False
+        yield pair
     if empty:
         raise CorpusError(f"data.{next(iter(fields))}: no sentences in {', '.join(map(str, fields.values()))}")
 

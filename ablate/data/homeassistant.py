@@ -7,14 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
-import unicodedata
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ablate.config import HomeAssistantData
-from ablate.data.source import CorpusError, Counts, Pairs, Source, data_root, digest_of, waiting_lock
+from ablate.data.lines import tidy
+from ablate.data.source import CorpusError, Counts, Pairs, Say, Source, data_root, digest_of, making
 from ablate.errors import ConfigError
 
 HELD_OUT = {"dev": range(0, 25), "test": range(25, 50)}  # of 1000 buckets of the source text's hash; the rest trains
@@ -37,14 +37,14 @@ def source(data: HomeAssistantData) -> Source:
     )
 
 
-def _read(data: HomeAssistantData, counts: Counts, say: Callable[[str], None]) -> Pairs:
+def _read(data: HomeAssistantData, counts: Counts, say: Say) -> Pairs:
     seen = set()
     for src, tgt in _strings(_fetch(data, say), data.src_lang, data.tgt_lang):
-        src, tgt = clean(src), clean(tgt)
-        words = len(src.split()), len(tgt.split())
-        if min(words) < data.min_words:
+        src, src_words = tidy(src)
+        tgt, tgt_words = tidy(tgt)
+        if min(src_words, tgt_words) < data.min_words:
             counts.dropped[f"a side under {data.min_words} words"] += 1
-        elif max(words) > data.max_words:
+        elif max(src_words, tgt_words) > data.max_words:
             counts.dropped[f"a side over {data.max_words} words"] += 1
         elif src == tgt:
             counts.dropped["not translated: both sides are equal"] += 1
@@ -53,11 +53,6 @@ def _read(data: HomeAssistantData, counts: Counts, say: Callable[[str], None]) -
         else:
             seen.add((src, tgt))
             yield split_of(src), src, tgt
-
-
-def clean(text: str) -> str:
-    """Collapse white space, newlines included, to single spaces and take out the other control characters."""
-    return "".join(c for c in " ".join(text.split()) if unicodedata.category(c) != "Cc")
 
 
 def split_of(src: str) -> str:
@@ -89,11 +84,11 @@ def _leaves(tree: dict[str, Any], prefix: tuple[str, ...] = ()) -> Iterator[tupl
             yield (*prefix, key), value
 
 
-def _fetch(data: HomeAssistantData, say: Callable[[str], None]) -> Path:
+def _fetch(data: HomeAssistantData, say: Say) -> Path:
     """Give the wheel's path, downloading it first if it is not there; whole and of the right digest, or not there."""
     name = f"homeassistant-{data.version}-py3-none-any.whl"
     wheel = data_root() / "downloads" / name
-    with waiting_lock(wheel.with_name(f".{name}.lock"), name, say):
+    with making(wheel, say):
         if not wheel.is_file():
             say(f"downloading {name}")
             for left in wheel.parent.glob(f".{name}.*.part"):  # of killed downloads: we hold the lock

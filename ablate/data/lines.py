@@ -2,13 +2,14 @@
 
 import gzip
 import itertools
+import unicodedata
 import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import AnyStr
 
-from ablate.data.source import CorpusError, Counts
+from ablate.data.source import CorpusError, Counts, Pairs
 
 BOM = b"\xef\xbb\xbf"
 LONGEST = 16 << 20  # bytes of a line; what is longer is no sentence, and might not fit into memory
@@ -74,3 +75,23 @@ def aligned(
             counts = (number, longer) if pair[0] is None else (longer, number)
             raise CorpusError(f"{where}: {src} has {counts[0]:,} lines, {tgt} has {counts[1]:,}; they must be equal")
         yield pair
+
+
+def filled(split: str, pairs: Iterator[tuple[str, str]], counts: Counts) -> Pairs:
+    """Say of which split pairs are; drop and count those of training with an empty side.
+
+    An empty line of dev or test counts in its score, so only training loses it.
+    """
+    for src, tgt in pairs:
+        if split == "train" and not (src.strip() and tgt.strip()):
+            counts.dropped["train: a side is empty"] += 1
+        else:
+            yield split, src, tgt
+
+
+def tidy(text: str) -> tuple[str, int]:
+    """Take out control characters and collapse white space to single spaces; gives the number of words, too."""
+    if not text.isprintable():
+        text = "".join(c for c in text if c.isspace() or unicodedata.category(c) != "Cc")
+    words = text.split()
+    return " ".join(words), len(words)

@@ -2,14 +2,12 @@
 
 from ablate.config import Multi30kData
 from ablate.data.fetch import Remote, fetch
-from ablate.data.lines import aligned, text_lines
-from ablate.data.source import CorpusError, Counts, Pairs, Say, Source
-from ablate.errors import ConfigError
+from ablate.data.lines import aligned, filled, text_lines
+from ablate.data.source import CorpusError, Counts, Pairs, Say, Source, check_languages
 
 HOME = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 FILES = {"train": "train", "dev": "val", "test": "test_2016_flickr"}
 SIZES = {"train": 29_000, "dev": 1_014, "test": 1_000}  # as its README counts
-LANGUAGES = ("en", "de")
 
 
 def source(data: Multi30kData) -> Source:
@@ -18,10 +16,7 @@ def source(data: Multi30kData) -> Source:
     Raises:
         ConfigError: for other languages than English and German, in either direction.
     """
-    if data.src_lang not in LANGUAGES:
-        raise ConfigError("data.src_lang", data.src_lang, "must be en or de")
-    if {data.src_lang, data.tgt_lang} != set(LANGUAGES):
-        raise ConfigError("data.tgt_lang", data.tgt_lang, "must be the other of en and de")
+    check_languages(data, ("en", "de"))
     return Source(
         origin=f"Multi30k task 1 (Elliott et al. 2016), {HOME}",
         licence="its authors' terms, see https://github.com/multi30k/dataset",
@@ -34,13 +29,8 @@ def _read(data: Multi30kData, counts: Counts, say: Say) -> Pairs:
     languages = (data.src_lang, data.tgt_lang)
     for split, name in FILES.items():
         paths = [fetch(Remote(f"{HOME}/{name}.{language}.gz"), data, say) for language in languages]
-        number = 0
         src_lines, tgt_lines = (text_lines(split, path, counts) for path in paths)
-        for src, tgt in aligned(split, paths[0], paths[1], src_lines, tgt_lines):
-            number += 1
-            if split == "train" and not (src.strip() and tgt.strip()):
-                counts.dropped["train: a side is empty"] += 1
-            else:
-                yield split, src, tgt
-        if number != SIZES[split]:
-            raise CorpusError(f"{paths[0]}: {number:,} pairs; Multi30k's {split} has {SIZES[split]:,}")
+        pairs = list(aligned(split, paths[0], paths[1], src_lines, tgt_lines))
+        if len(pairs) != SIZES[split]:
+            raise CorpusError(f"{paths[0]}: {len(pairs):,} pairs; Multi30k's {split} has {SIZES[split]:,}")
+        yield from filled(split, iter(pairs), counts)

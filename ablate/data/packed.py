@@ -72,7 +72,7 @@ class Writer:
 
     def add(self, src: Side, tgt: Side) -> None:
         """Append a block of pairs."""
-        for name, side in (("src", src), ("tgt", tgt)):
+        for name, side in zip(SIDES, (src, tgt), strict=True):
             self.files[f"{self.split}.{name}.ids"].write(side.ids.astype(self.dtype, copy=False).tobytes())
             self.files[f"{self.split}.{name}.lengths"].write(side.lengths.tobytes())
 
@@ -116,7 +116,7 @@ class Packed:
     def open(cls, folder: Path, split: str, dtype: str) -> "Packed":
         """Map a split that `Writer` wrote; nothing is read until it is used."""
         parts: list[Any] = []
-        for side in ("src", "tgt"):
+        for side in SIDES:
             parts.append(np.memmap(folder / f"{split}.{side}.ids", dtype=dtype, mode="r"))
             parts.append(np.load(folder / f"{split}.{side}.offsets.npy"))
         return cls(*parts)

@@ -4,9 +4,9 @@ import itertools
 from pathlib import Path
 
 from ablate.config import SegmentedData
-from ablate.data.lines import aligned, text_lines
+from ablate.data.lines import aligned, filled, text_lines
 from ablate.data.pieces import CONTROLS, Pieces
-from ablate.data.source import Counts, Pairs, Source, digest_of
+from ablate.data.source import Counts, Pairs, Source, check_languages, digest_of
 from ablate.errors import ConfigError
 
 VOCABULARY = "vocab.bpe.32000"
@@ -24,8 +24,7 @@ def source(data: SegmentedData) -> Source:
         ConfigError: for a missing folder or file, other languages, or a vocabulary of another size than said.
         CorpusError: for a vocabulary that is not UTF-8.
     """
-    if {data.src_lang, data.tgt_lang} != {"en", "de"}:
-        raise ConfigError("data.tgt_lang", data.tgt_lang, "must be, with data.src_lang, en and de")
+    check_languages(data, ("en", "de"))
     if data.folder is None:
         raise ConfigError("data.folder", None, f"is needed: the folder that holds {VOCABULARY} and {FILES['train']}.en")
     folder = Path(data.folder).expanduser()
@@ -63,8 +62,5 @@ def vocab_size(folder: str | None) -> int:
 
 def _read(paths: dict[str, list[Path]], counts: Counts) -> Pairs:
     for split, (src, tgt) in paths.items():
-        for pair in aligned(split, src, tgt, text_lines(split, src, counts), text_lines(split, tgt, counts)):
-            if split == "train" and not (pair[0].strip() and pair[1].strip()):
-                counts.dropped["train: a side is empty"] += 1
-            else:
-                yield split, *pair
+        pairs = aligned(split, src, tgt, text_lines(split, src, counts), text_lines(split, tgt, counts))
+        yield from filled(split, pairs, counts)

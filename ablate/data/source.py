@@ -5,17 +5,19 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import platformdirs
 
+from ablate.config import DataConfig
+from ablate.errors import ConfigError
+from ablate.rundir import Held, lock
+
 if TYPE_CHECKING:  # it stands on what is here
     from ablate.data.pieces import Pieces
-
-from ablate.rundir import Held, lock
 
 SPLITS = ("train", "dev", "test")
 SIDES = ("src", "tgt")
@@ -55,6 +57,18 @@ class Source:
     pieces: "Pieces | None" = None  # the vocabulary of text that is segmented already; None: subwords are learned
 
 
+def check_languages(data: DataConfig, languages: tuple[str, str]) -> None:
+    """Make sure that a corpus is asked for in its own two languages, in either direction.
+
+    Raises:
+        ConfigError: for another one, or one on both sides.
+    """
+    if data.src_lang not in languages:
+        raise ConfigError("data.src_lang", data.src_lang, f"must be {' or '.join(languages)}")
+    if {data.src_lang, data.tgt_lang} != set(languages):
+        raise ConfigError("data.tgt_lang", data.tgt_lang, f"must be the other of {' and '.join(languages)}")
+
+
 def data_root() -> Path:
     """Give the folder of downloads and prepared corpora: `$ABLATE_DATA`, or the platform's cache folder."""
     chosen = os.environ.get("ABLATE_DATA")
@@ -62,7 +76,7 @@ def data_root() -> Path:
 
 
 @contextmanager
-def waiting_lock(path: Path, what: str, say: Callable[[str], None]) -> Iterator[None]:
+def waiting_lock(path: Path, what: str, say: Say) -> Iterator[None]:
     """Hold a lock file; while another process holds it, say so once and wait for as long as that takes."""
     with ExitStack() as stack:
         waiting = False
@@ -76,6 +90,11 @@ def waiting_lock(path: Path, what: str, say: Callable[[str], None]) -> Iterator[
                 waiting = True
                 time.sleep(POLL_S)
         yield
+
+
+def making(path: Path, say: Say) -> AbstractContextManager[None]:
+    """Hold the lock of whoever makes a file or folder: `.NAME.lock` beside it; see `waiting_lock`."""
+    return waiting_lock(path.with_name(f".{path.name}.lock"), path.name, say)
 
 
 class Progress:

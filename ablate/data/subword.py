@@ -36,11 +36,6 @@ class Subwords:
         self._space_sign = [self._model.piece_to_id(f"<0x{byte:02X}>") for byte in SPACE.encode()]
 
     @classmethod
-    def open(cls, path: Path) -> "Subwords":
-        """Read a model file that `train` wrote."""
-        return cls(path.read_bytes())
-
-    @classmethod
     def train(cls, sentences: Iterable[str], vocab_size: int, path: Path) -> "Subwords":
         """Learn exactly `vocab_size` ids from sentences and write the model; the same sentences give the same bytes.
 

@@ -1,7 +1,6 @@
 """WMT14 English-German and English-French: training text of statmt.org, newstest2013 for dev, newstest2014 for test."""
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,8 +9,8 @@ from pathlib import Path
 from ablate.config import WmtData
 from ablate.data.archive import unpack
 from ablate.data.fetch import Remote, fetch
-from ablate.data.lines import aligned, lines, text_lines
-from ablate.data.source import SIDES, Counts, Pairs, Say, Source
+from ablate.data.lines import aligned, lines, text_lines, tidy
+from ablate.data.source import SIDES, Counts, Pairs, Say, Source, check_languages
 from ablate.errors import ConfigError
 
 STATMT = "https://www.statmt.org"
@@ -42,10 +41,7 @@ def source(data: WmtData) -> Source:
         ConfigError: for other languages, limits that nothing meets, or a News Commentary that there is not.
     """
     languages = ("en", OTHER[data.name])
-    if data.src_lang not in languages:
-        raise ConfigError("data.src_lang", data.src_lang, f"must be {' or '.join(languages)}")
-    if {data.src_lang, data.tgt_lang} != set(languages):
-        raise ConfigError("data.tgt_lang", data.tgt_lang, f"must be the other of {' and '.join(languages)}")
+    check_languages(data, languages)
     if data.news_commentary not in NEWS_COMMENTARY or (data.news_commentary, languages[1]) == ("v11", "fr"):
         there = "must be v9 or v11" if languages[1] == "de" else "must be v9: v11 has no French"
         raise ConfigError("data.news_commentary", data.news_commentary, there)
@@ -140,11 +136,3 @@ def _cleaned(data: WmtData, part: str, src: Path, tgt: Path, counts: Counts) -> 
         else:
             yield src_text, tgt_text
     counts.dropped.update({f"{part}: {reason}": count for reason, count in reasons.items()})
-
-
-def tidy(text: str) -> tuple[str, int]:
-    """Take out control characters and collapse white space to single spaces; gives the number of words, too."""
-    if not text.isprintable():
-        text = "".join(c for c in text if c.isspace() or unicodedata.category(c) != "Cc")
-    words = text.split()
-    return " ".join(words), len(words)
