@@ -71,7 +71,7 @@ def lead(run: RunDir, cfg: Config, stop: StopFlag, group: Group) -> None:
         record.write(run, done)
         tracker.result(read_json(run.record), translated(run, corpus))
     run.beat(state="done", step=progress.step, **total)
-    for split in ("dev", "test")[: 1 + cfg.test_set]:
+    for split in splits(cfg):
         scores = results[split]
         both = f"BLEU {scores['bleu']:.1f}, as the paper took it {scores['bleu_tok']:.1f}"
         say(f"done: {split} perplexity {scores['ppl']:.2f}, {both}")
@@ -106,7 +106,8 @@ def judge(
             run.beat(state="decoding", sentences=f"{done}/{sentences}", **steps)
 
     judged: dict[str, Any] = {}
-    for split, known in (("dev", measured), ("test", None))[: 1 + cfg.test_set]:
+    for split in splits(cfg):
+        known = measured if split == "dev" else None
         judged[split], translations = evaluate(
             model, corpus, split, cfg.decode, cfg.optim.batch_tokens, cfg.device, progress, should_stop, known
         )
@@ -119,6 +120,11 @@ def judge(
         },
         "evaluate_s": time.monotonic() - start_s,
     }
+
+
+def splits(cfg: Config) -> tuple[str, ...]:
+    """Name the splits that a run is judged on."""
+    return ("dev", "test") if cfg.test_set else ("dev",)
 
 
 def translated(run: RunDir, corpus: Corpus) -> list[tuple[str, str, str]]:
@@ -154,7 +160,7 @@ def build(cfg: Config, identity: dict[str, Any]) -> tuple[Corpus, Transformer]:
     train_set, dev_set = corpus.split("train"), corpus.split("dev")
     torch.manual_seed(generator_seed(cfg.seed, 0))
     model = Transformer(cfg.model, corpus.subwords.vocab_size).to(cfg.device)
-    for judged in ("dev", "test")[: 1 + cfg.test_set]:
+    for judged in splits(cfg):
         model.check_length(int(corpus.split(judged).src_lengths.max()) + cfg.decode.max_extra)
     model.check_length(int(max(dev_set.tgt_lengths.max(), train_set.tgt_lengths.max(), train_set.src_lengths.max())))
     return corpus, model

@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from ablate import ledger, slurm
@@ -17,29 +16,28 @@ EPILOG = """RUN is a run's folder, or its row, fingerprint (its first digits wil
 A cancelled run is "stopped: cancelled"; the command that started it continues it from its checkpoint."""
 
 
-def cancel(runs: list[RunDir], others: list[RunDir], say: Callable[[str], None]) -> None:
-    """Ask whoever does these runs to stop, and cancel the jobs in which nothing else is left to do.
+def cancel(runs: list[RunDir], others: list[RunDir]) -> None:
+    """Ask whoever does these runs to stop, and cancel the jobs in which nothing else is left to do; say what was done.
 
     Args:
         runs: these.
         others: runs that may share a job with them; what is left of their jobs goes on.
-        say: told what was done about each.
 
     Raises:
         Unreachable: if SLURM does not answer; the runs that it has started stop by themselves.
     """
-    fates = ledger.fates([*runs, *others], lambda text: say(f"warning: {text}"))
+    fates = ledger.fates([*runs, *others], lambda text: print(f"warning: {text}"))
     shared = {fate.job for run, fate in fates.items() if run in others and fate.alive}
     ended = []
     for run in runs:
         state, fate = with_fate(read_state(run), fates.get(run)), fates.get(run)
         if state.name in ("done", "failed"):
-            say(f"{called(run)}: {state.name}; nothing to cancel")
+            print(f"{called(run)}: {state.name}; nothing to cancel")
             continue
         write_text(run.cancelled, "ablate.cancel was given; the command that started this run continues it\n")
         if fate and fate.alive and fate.job and fate.job not in shared:
             ended.append(fate.job)
-        say(f"{called(run)}: {state.words}; {consequence(state, fate, shared)}")
+        print(f"{called(run)}: {state.words}; {consequence(state, fate, shared)}")
     slurm.cancel(ended)
 
 
@@ -78,7 +76,7 @@ def main(argv: list[str] | None = None) -> int:
         )
         if not chosen:
             print(f"nothing to cancel under {root}")
-        cancel(chosen, [run for run in there if run not in chosen], print)
+        cancel(chosen, [run for run in there if run not in chosen])
     except Unreachable as err:  # what it has started stops all the same
         refuse(err)
         return 1

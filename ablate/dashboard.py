@@ -16,6 +16,7 @@ from wandb_workspaces.reports.v2.interface import Panel
 from ablate import claims, table
 from ablate.account import default_entity
 from ablate.ask import plan_of, reader
+from ablate.config import TrackingConfig
 from ablate.judge import Judgement
 from ablate.plan import Plan
 from ablate.refuse import refuses
@@ -112,14 +113,18 @@ def runs_of(plan: Plan, rows: list[str]) -> str:
     return f"Config('fingerprint') in {list(planned)}"
 
 
+def tracking(plan: Plan) -> TrackingConfig:
+    """Tell where on W&B a plan's runs are: its first row, mostly base, says it for all."""
+    return next(iter(plan.configs.values())).tracking
+
+
 def workspaces(plan: Plan, entity: str) -> list[ws.Workspace]:
     """Build a workspace for each block: its runs grouped by row, the claims about them, and its panels."""
     judgements = claims.evaluate(plan)
-    project = next(iter(plan.configs.values())).tracking.project
     return [
         ws.Workspace(
             entity=entity,
-            project=project,
+            project=tracking(plan).project,
             name=f"Table 3 {heading(block)}, preset {plan.preset}",
             sections=[
                 ws.Section(name=name, panels=found, is_open=name != "Translations")
@@ -138,7 +143,6 @@ def workspaces(plan: Plan, entity: str) -> list[ws.Workspace]:
 
 def report(plan: Plan, entity: str) -> wr.Report:
     """Build the report: our table beside the paper's, the claims with their verdicts, and each block's panels."""
-    project = next(iter(plan.configs.values())).tracking.project
     parts: list[Any] = [
         wr.TableOfContents(),
         wr.H1("Ours beside the paper's"),
@@ -153,7 +157,7 @@ def report(plan: Plan, entity: str) -> wr.Report:
         for name, found in panels().items():
             parts += [wr.H2(name), wr.PanelGrid(runsets=[runset], panels=found, hide_run_sets=name != "Scores")]
     return wr.Report(
-        project=project,
+        project=tracking(plan).project,
         entity=entity,
         title=f"Table 3 at preset {plan.preset}",
         description=plan.title,
@@ -173,7 +177,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     arguments = parser.parse_intermixed_args(argv)
     plan = plan_of(arguments)
-    entity = arguments.entity or next(iter(plan.configs.values())).tracking.entity or ""
+    entity = arguments.entity or tracking(plan).entity or ""
     if arguments.publish and not entity:
         entity = default_entity()
     views, page = workspaces(plan, entity), report(plan, entity)

@@ -43,11 +43,11 @@ def do(runs: list[RunDir], ranks: Ranks, stop: StopFlag) -> int:
     """Do what is not done yet of these runs; gives the exit code."""
     job = job_id()
     open_runs = [run for run in runs if not any(path.exists() for path in (run.record, run.error, run.cancelled))]
-    kills = slurm.oom_kills()
+    kills = oom_kills()
     codes = attend(open_runs, job, ranks, stop)
     if ranks.rank > 0:
         return DONE  # rank 0 speaks for all; some sites end a job when one of its processes fails
-    out_of_memory = slurm.oom_kills() > kills
+    out_of_memory = oom_kills() > kills
     ends = {run: judge(run, code, stop.reason, out_of_memory) for run, code in codes.items()}
     then = put_back(job) if STOPPED in [code for code, _ in ends.values()] else ""
     for run, (code, reason) in ends.items():
@@ -133,6 +133,19 @@ def fruitless(run: RunDir, reason: str) -> int:
 def checkpointed(run: RunDir) -> int:
     """Tell after which update the newest checkpoint is; 0: there is none."""
     return max((int(path.name.removeprefix("step-")) for path in run.checkpoints.glob("step-*")), default=0)
+
+
+def oom_kills(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int:
+    """Count the processes of this job that the kernel killed because its memory limit was reached; 0 if unknown."""
+    lines = proc.read_text("utf-8").splitlines() if proc.exists() else []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", "memory"):  # version 2, version 1
+            file = root / controllers / path.lstrip("/") / ("memory.oom_control" if controllers else "memory.events")
+            if file.exists():
+                words = dict(entry.split() for entry in file.read_text("utf-8").splitlines())
+                return int(words.get("oom_kill", 0))
+    return 0
 
 
 def put_back(job: str) -> str:

@@ -10,9 +10,14 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 LOOPBACK = "127.0.0.1"
-HOST = re.compile(
-    r"(127\.0\.0\.1|localhost)(:\d+)?", re.IGNORECASE
-)  # another is a page whose name was made to point here
+# What a browser here asks for; under another name a page elsewhere does, whose name was made to point here.
+HOST = re.compile(r"(127\.0\.0\.1|localhost)(:\d+)?", re.IGNORECASE)
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",  # a log stays text, whatever is in it
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 SHARE = 10  # building may take one part in so many of a core's time, so that watching does not slow training down
 SHORTEST_S = 2.0  # between two builds
 
@@ -98,11 +103,3 @@ def server(site: Site, port: int) -> ThreadingHTTPServer:
             pass  # a line every two seconds tells nobody anything
 
     return ThreadingHTTPServer((LOOPBACK, port), Handler)
-
-
-HEADERS = {
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",  # a log stays text, whatever is in it
-    "X-Frame-Options": "DENY",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}

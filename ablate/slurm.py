@@ -6,7 +6,6 @@ import subprocess
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 ANSWER_S = 10.0  # time limit of one question
 TRIES = 3  # a controller that is restarted is gone for seconds
@@ -176,16 +175,3 @@ def choices(command: list[str]) -> list[str]:
         return sorted(set(ask(*command, tries=1).replace(",", " ").split()))
     except Unreachable:
         return []
-
-
-def oom_kills(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int:
-    """Count the processes of this job that the kernel killed because its memory limit was reached; 0 if unknown."""
-    lines = proc.read_text("utf-8").splitlines() if proc.exists() else []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers in ("", "memory"):  # version 2, version 1
-            file = root / controllers / path.lstrip("/") / ("memory.oom_control" if controllers else "memory.events")
-            if file.exists():
-                words = dict(entry.split() for entry in file.read_text("utf-8").splitlines())
-                return int(words.get("oom_kill", 0))
-    return 0

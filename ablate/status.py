@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -74,16 +75,8 @@ class Survey:
     """Every run under a folder, and how much of it SLURM has confirmed."""
 
     root: Path
-    runs: dict[RunDir, RunState]
+    runs: dict[RunDir, RunState]  # in the order of their names, so that those of a preset follow each other
     enquiry: ledger.Enquiry
-
-    @property
-    def presets(self) -> dict[str, dict[RunDir, RunState]]:
-        """Give the runs preset by preset."""
-        found: dict[str, dict[RunDir, RunState]] = {}
-        for run, state in self.runs.items():
-            found.setdefault(run.path.parts[-4], {})[run] = state
-        return found
 
 
 def survey(root: Path, enquiry: ledger.Enquiry) -> Survey:
@@ -100,18 +93,16 @@ def survey(root: Path, enquiry: ledger.Enquiry) -> Survey:
 def page(found: Survey) -> Group:
     """Lay out every run, preset by preset; beneath, what is known of the failed ones, and who did not answer."""
     parts: list[Any] = []
-    for preset, runs in found.presets.items():
-        states = {}
-        for run, state in runs.items():
+    for preset, group in groupby(found.runs, lambda run: run.path.parts[-4]):
+        runs, states = list(group), {}
+        for run in runs:
             row, identity, seed = run.path.parts[-3:]
             changed = (read_json(run.identity) or {}).get("changes")
             title = f"{row}{' + changes' if changed else ''} ({identity})"
-            states[title, int(seed.removeprefix("seed"))] = state
+            states[title, int(seed.removeprefix("seed"))] = found.runs[run]
         logs = RunDir(found.root / preset / "ROW" / "FINGERPRINT" / "seedK").log
         parts += [Text(f"preset {preset}: {len(runs)} runs; logs: {logs}", style="bold"), render(states, True)]
-        for run, state in runs.items():
-            if state.name == "failed":
-                parts.append(Text(f"{called(run)}: {tail(run)}", style="red"))
+        parts += [Text(f"{called(run)}: {tail(run)}", "red") for run in runs if found.runs[run].name == "failed"]
         parts.append(Text())
     if (age_s := found.enquiry.age_s) is not None:
         parts.append(Text(f"SLURM was asked {age_s:.0f} s ago"))

@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -59,28 +58,28 @@ def send(run: RunDir) -> str:
     return ""
 
 
-def sync(root: Path, dry_run: bool, say: Callable[[str], None]) -> int:
+def sync(root: Path, dry_run: bool) -> int:
     """Send what is due of every run under a folder; gives the exit code: 0 all sent, 1 not all."""
     every = find(root)
     running = [run for run in every if held(run.lock)]
     waiting = {run: files for run in every if run not in running and (files := due(run))}
     for run, files in waiting.items():
         again = len(files) - len(set(files) & set(unsent(run)))
-        say(
+        print(
             f"{run.path.relative_to(root)}: {len(files)} attempt{'s' * (len(files) > 1)} to send"
             f"{f', {again} of them again' * (again > 0)}, {sum(path.stat().st_size for path in files) / 1e6:.2f} MB"
         )
     if running:
-        say(f"{len(running)} running, left alone")
+        print(f"{len(running)} running, left alone")
     if dry_run or not waiting:
-        say(f"{len(waiting)} of {len(every)} runs have something to send" + "; nothing was sent" * dry_run)
+        print(f"{len(waiting)} of {len(every)} runs have something to send" + "; nothing was sent" * dry_run)
         return 0
     with ThreadPoolExecutor(AT_ONCE) as pool:
         results = dict(zip(waiting, pool.map(send, waiting), strict=True))
     failed = {run: words for run, words in results.items() if words}
     for run, words in failed.items():
-        say(f"{run.path.relative_to(root)} was not sent to the end:\n{words}")
-    say(
+        print(f"{run.path.relative_to(root)} was not sent to the end:\n{words}")
+    print(
         f"sent: {len(waiting) - len(failed)} runs; not sent: {len(failed)}"
         + "; the same command tries again" * bool(failed)
     )
@@ -100,7 +99,7 @@ def main(argv: list[str] | None = None) -> int:
     root = Path(arguments.runs).absolute()
     if not root.is_dir():
         raise ValueError(f"RUNS={arguments.runs!r}: no such folder")
-    return sync(root, arguments.dry_run, print)
+    return sync(root, arguments.dry_run)
 
 
 if __name__ == "__main__":

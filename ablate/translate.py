@@ -50,9 +50,7 @@ def load_model(run: RunDir, device: str | None) -> tuple[Transformer, corpora.Co
     return model.eval(), corpus, cfg
 
 
-def translate(
-    run: RunDir, lines: list[str], say: Callable[[str], None] = lambda text: None, device: str | None = None
-) -> list[str]:
+def translate(run: RunDir, lines: list[str], say: Callable[[str], None], device: str | None) -> list[str]:
     """Translate lines of text, in their order.
 
     Args:
@@ -71,10 +69,9 @@ def translate(
     def progress(done: int, total: int) -> None:
         say(f"{done}/{total} sentences")
 
+    found = translate_all(Decoder(model), sources, cfg.decode, cfg.device, on_progress=progress)
     translations = [""] * len(lines)
-    for i, hypothesis in zip(
-        wanted, translate_all(Decoder(model), sources, cfg.decode, cfg.device, on_progress=progress), strict=True
-    ):
+    for i, hypothesis in zip(wanted, found, strict=True):
         translations[i] = clean(subwords.decode(hypothesis.ids))
     return translations
 

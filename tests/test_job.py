@@ -148,3 +148,18 @@ def test_a_job_has_slurm_s_number(monkeypatch):
     assert job.job_id() == "15"
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
     assert job.node() == "n1"
+
+
+def test_processes_that_the_kernel_killed_for_their_memory_are_counted(tmp_path):
+    root, proc = tmp_path / "cgroup", tmp_path / "cgroup.txt"
+    for controllers, file in (("", "memory.events"), ("memory", "memory.oom_control")):
+        folder = root / controllers / "job_12"
+        folder.mkdir(parents=True)
+        (folder / file).write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
+    proc.write_text("0::/job_12\n")
+    assert job.oom_kills(proc, root) == 2
+    proc.write_text("5:cpu,cpuacct:/job_12\n4:memory:/job_12\n")
+    assert job.oom_kills(proc, root) == 2
+    proc.write_text("0::/elsewhere\n")
+    assert job.oom_kills(proc, root) == 0
+    assert job.oom_kills(tmp_path / "none", root) == 0

@@ -63,18 +63,3 @@ def test_what_a_site_has_is_listed_if_it_can_be(commands):  # noqa: F811
 def test_an_unknown_state_counts_as_alive():
     assert Job("1", "a", "CONFIGURING").alive
     assert not Job("1", "a", "COMPLETED").alive
-
-
-def test_processes_that_the_kernel_killed_for_their_memory_are_counted(tmp_path):
-    root, proc = tmp_path / "cgroup", tmp_path / "cgroup.txt"
-    for controllers, file in (("", "memory.events"), ("memory", "memory.oom_control")):
-        folder = root / controllers / "job_12"
-        folder.mkdir(parents=True)
-        (folder / file).write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
-    proc.write_text("0::/job_12\n")
-    assert slurm.oom_kills(proc, root) == 2
-    proc.write_text("5:cpu,cpuacct:/job_12\n4:memory:/job_12\n")
-    assert slurm.oom_kills(proc, root) == 2
-    proc.write_text("0::/elsewhere\n")
-    assert slurm.oom_kills(proc, root) == 0
-    assert slurm.oom_kills(tmp_path / "none", root) == 0
