@@ -148,6 +148,17 @@ def versions() -> dict[str, str]:
     return found
 
 
+def about() -> dict[str, Any]:
+    """Say where and with what numbers are measured: machine, versions, commit."""
+    return {"machine": machine(), "versions": versions(), "commit": git("rev-parse", "--short", "HEAD")}
+
+
+def children_cpu_s() -> float:
+    """Give the processor time of all processes that this one has started and that have ended, with theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def arguments(doc: str, shapes: Iterable[str], contenders: Iterable[str], name: str) -> argparse.Namespace:
     """Read a benchmark's command line.
 
@@ -219,7 +230,7 @@ def in_process(script: Path, shape: str, threads: int, scratch: str) -> Callable
 
 
 def child(arguments: Sequence[str], threads: int, scratch: str) -> Any:
-    """Run Python in a process of its own, in the folder `scratch`; gives the JSON that is the last line it prints.
+    """Run Python in a process of its own, in the folder `scratch`; give the JSON that is the last line it prints.
 
     Raises:
         RuntimeError: if it fails, with the last line it says.
@@ -265,8 +276,7 @@ def markdown(results: dict[str, list[dict[str, float]]], failed: dict[str, str])
 
 def run(script: Path, given: argparse.Namespace, shape: Shape) -> None:
     """Measure all contenders asked for, print the table, write the numbers with machine and versions."""
-    described = {"benchmark": script.stem, "shape": given.shape, **asdict(shape), "threads": given.threads}
-    described |= {"machine": machine(), "versions": versions(), "commit": git("rev-parse", "--short", "HEAD")}
+    described = {"benchmark": script.stem, "shape": given.shape, **asdict(shape), "threads": given.threads, **about()}
     with tempfile.TemporaryDirectory() as scratch:
         measure = in_process(script, given.shape, given.threads, scratch)
         results, failed = take_turns(given.contenders, given.repeats, measure)

@@ -11,7 +11,6 @@ import argparse
 import hashlib
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -22,10 +21,10 @@ from pathlib import Path
 import numpy as np
 import psutil
 import sentencepiece
-from common import machine, versions
+from common import about, children_cpu_s
 from prepare_speed import STEPS
 
-from ablate.record import git
+from ablate.data.source import digest_of
 
 HERE = Path(__file__).parent
 SYLLABLES = [
@@ -61,7 +60,7 @@ def prepare(text: Path, data: Path, processes: int) -> dict[str, float | str]:
     command += ["--processes", str(processes)]
     seconds, most, said = dict.fromkeys(STEPS.values(), 0.0), 0, data.with_suffix(".log")
     begun = last = time.perf_counter()
-    cpu_s = children_s()
+    cpu_s = children_cpu_s()
     with (
         open(said, "w") as log,
         subprocess.Popen(command, env=os.environ | {"ABLATE_DATA": str(data)}, stdout=log, stderr=log) as process,
@@ -78,16 +77,9 @@ def prepare(text: Path, data: Path, processes: int) -> dict[str, float | str]:
     (folder,) = (path for path in (data / "corpora").iterdir() if not path.name.startswith("."))
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
-        with open(path, "rb") as file:
-            digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
-    made = {"wall_s": last - begun, "cpu_s": children_s() - cpu_s, "peak_mb": most / 1e6, "sha256": digest.hexdigest()}
-    return {**seconds, **made, "load_1_min": round(os.getloadavg()[0], 2)}
-
-
-def children_s() -> float:
-    """Count the processor seconds of all processes that this one started, and they, and that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+        digest.update(f"{path.name} {digest_of(path)}\n".encode())
+    made = {"wall_s": last - begun, "cpu_s": children_cpu_s() - cpu_s, "peak_mb": most / 1e6}
+    return {**seconds, **made, "sha256": digest.hexdigest(), "load_1_min": round(os.getloadavg()[0], 2)}
 
 
 def memory(pid: int) -> int:
@@ -129,8 +121,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=4_500_000, help="of training (default: %(default)s)")
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="(default: 1 2)")
     given = parser.parse_args()
-    told: dict[str, object] = {"machine": machine(), "versions": versions()}
-    told["commit"] = git("rev-parse", "--short", "HEAD")
+    told = about()
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder)
         for seed, side in enumerate(("src", "tgt")):

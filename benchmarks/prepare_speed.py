@@ -21,14 +21,13 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from common import child, machine, medians, peak_mb, take_turns, versions
+from common import about, child, medians, peak_mb, take_turns
 
 from ablate.config import FilesData
 from ablate.data import corpus
-from ablate.record import git
+from ablate.data.source import SIDES
 
 HERE = Path(__file__).parent
-SIDES = ("src", "tgt")
 VOCAB_SIZE, BLOCK = 8_000, 10_000  # subwords; lines encoded at once
 STEPS = {"preparing": "read, clean, write", "learning": "learn subwords", "packing": "encode, pack"}
 
@@ -130,7 +129,7 @@ def main() -> None:
         name, text = given.worker
         print(json.dumps(CONTENDERS[name](Path(text), Path(tempfile.mkdtemp()), given.pairs)))
         return
-    about = {"machine": machine(), "versions": versions(), "commit": git("rev-parse", "--short", "HEAD")}
+    told = about()
     with tempfile.TemporaryDirectory() as folder:
         write_text(Path(folder), given.pairs)
 
@@ -142,7 +141,7 @@ def main() -> None:
 
         results, failed = take_turns(list(CONTENDERS), given.repeats, measure)
     print(markdown(medians(results)))
-    written = {**about, "pairs": given.pairs, "vocab_size": VOCAB_SIZE, "results": results, "failed": failed}
+    written = {**told, "pairs": given.pairs, "vocab_size": VOCAB_SIZE, "results": results, "failed": failed}
     (HERE / "results" / "prepare_speed.json").write_text(json.dumps(written, indent=1) + "\n")
 
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from common import child, machine, versions
+from common import about, child
 from scaling_page import Measured, write_page
 
 from ablate import frozen
@@ -26,7 +26,6 @@ from ablate.config import Config
 from ablate.estimate import Lengths, Load
 from ablate.identity import science as science_of
 from ablate.plan import plan_from
-from ablate.record import git
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "scaling.json"
@@ -112,9 +111,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--refit", action="store_true", help="use the measurements of results/scaling.json")
     if not parser.parse_args().refit:
-        measured = measure_all()
-        about = {"machine": machine(), "versions": versions(), "commit": git("rev-parse", "--short", "HEAD")}
-        written = {**about, **{kind: [asdict(one) for one in found] for kind, found in measured.items()}}
+        told, measured = about(), measure_all()
+        written = {**told, **{kind: [asdict(one) for one in found] for kind, found in measured.items()}}
         RESULTS.write_text(json.dumps(written, indent=1) + "\n")
     write_page(json.loads(RESULTS.read_text()))
 

@@ -14,7 +14,6 @@ Beside it, the time from a process's start to its first update, in turns with wh
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -23,12 +22,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common import child, machine, medians, take_turns, versions
+from common import about, child, children_cpu_s, medians, take_turns
 
 from ablate.compose import session
 from ablate.launch import freeze
 from ablate.plan import plan_from
-from ablate.record import git
 from ablate.rundir import RunDir
 
 HERE = Path(__file__).parent
@@ -102,12 +100,6 @@ def parts_of_a_run(preset: str, scratch: Path) -> dict[str, list[float]]:
     return parts
 
 
-def children_cpu_s() -> float:
-    """Give the processor time of all processes that this one has started and that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def first_update(scratch: Path) -> Any:
     """Make what measures the seconds until one contender's first update."""
 
@@ -148,7 +140,7 @@ def main() -> None:
     parser.add_argument("--preset", default="quick", choices=["quick", "smoke"], help="default: %(default)s")
     parser.add_argument("--repeats", type=int, default=3, help="runs, and rounds of starts (default: %(default)s)")
     given = parser.parse_args()
-    about = {"machine": machine(), "versions": versions(), "commit": git("rev-parse", "--short", "HEAD")}
+    told = about()
     with tempfile.TemporaryDirectory() as folder:
         runs = [parts_of_a_run(given.preset, Path(folder)) for _ in range(given.repeats)]
         starts, failed = take_turns(["ours", *PEERS], given.repeats, first_update(Path(folder)))
@@ -156,7 +148,7 @@ def main() -> None:
     print(markdown(parts, medians(starts)))
     print(*(f"\n{name} was not measured: {reason}" for name, reason in failed.items()), sep="")
     written = HERE / "results" / f"sweep_speed-{given.preset}.json"
-    written.write_text(json.dumps({**about, "runs": runs, "starts": starts, "failed": failed}, indent=1) + "\n")
+    written.write_text(json.dumps({**told, "runs": runs, "starts": starts, "failed": failed}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,13 @@ SMALL = Shape(8, 2, 2, 12, 29, num_sentences=7, shortest=3, longest=5, rounds=2)
 def scratch(tmp_path, monkeypatch):
     """Keep what a worker leaves behind in the test's folder, as `common.run` does."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+def test_the_page_names_every_script_that_has_a_command_line():
+    folder = Path(common.__file__).parent
+    named = re.findall(r"^\| `(\w+\.py)` ", (folder / "README.md").read_text(), re.MULTILINE)
+    said = re.compile(r"ArgumentParser\(description=__doc__|arguments\(__doc__")
+    assert sorted(named) == sorted(path.name for path in folder.glob("*.py") if said.search(path.read_text()))
 
 
 def test_sentences_are_the_same_every_time_within_their_bounds_and_without_control_symbols():
