@@ -24,7 +24,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
-from common import Sentences, Shape, arguments, marian, our_config, padded, run, sentences, timed
+from common import arguments, run, timed
+from shapes import Sentences, Shape, marian, our_config, padded, sentences
 
 SHAPES = {
     "small": Shape(128, 3, 4, 512, 4_000, num_sentences=64, shortest=12, longest=24, rounds=3),

@@ -25,7 +25,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from common import Sentences, Shape, arguments, marian, num_tokens, our_config, padded, run, sentences, timed
+from common import arguments, run, timed
+from shapes import Sentences, Shape, marian, num_tokens, our_config, padded, sentences
 from torch import Tensor, nn
 
 SHAPES = {

@@ -19,10 +19,11 @@ import prepare_scale
 import prepare_speed
 import scaling_page
 import scaling_point
+import shapes
 import stopwatch
 import sweep_speed
 import train_speed
-from common import Shape
+from shapes import Shape
 
 from ablate import frozen
 
@@ -44,17 +45,17 @@ def test_the_page_names_every_script_that_has_a_command_line():
 
 def test_sentences_are_the_same_every_time_within_their_bounds_and_without_control_symbols():
     shape = dataclasses.replace(SMALL, num_sentences=500)
-    drawn = common.sentences(shape, seed=1)
+    drawn = shapes.sentences(shape, seed=1)
     assert {len(words) for words in drawn} == {2, 3, 4}  # the end symbol makes them 3 to 5
     assert {int(i) for words in drawn for i in words} == set(range(4, 28))  # the last id is Marian's padding
-    for once, again in zip(drawn, common.sentences(shape, seed=1), strict=True):
+    for once, again in zip(drawn, shapes.sentences(shape, seed=1), strict=True):
         np.testing.assert_array_equal(once, again)
 
 
 def test_tokens_count_the_end_symbol_and_not_the_padding():
     pair = [np.array([5, 6, 7]), np.array([8])]
-    np.testing.assert_array_equal(common.padded(pair, eos_id=1, pad_id=0), [[5, 6, 7, 1], [8, 1, 0, 0]])
-    assert common.num_tokens(pair) == 6
+    np.testing.assert_array_equal(shapes.padded(pair, eos_id=1, pad_id=0), [[5, 6, 7, 1], [8, 1, 0, 0]])
+    assert shapes.num_tokens(pair) == 6
 
 
 def numbers(speed: float, memory: float) -> dict[str, float]:
@@ -172,7 +173,7 @@ def test_coefficients_are_written_in_the_unit_that_suits_them():
 
 def test_a_point_is_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(scaling_point, "TIMED_S", 0.01)
-    cfg = common.our_config(SMALL, "optim.batch_tokens=12", "data.vocab_size=29")
+    cfg = shapes.our_config(SMALL, "optim.batch_tokens=12", "data.vocab_size=29")
     frozen.save(cfg, tmp_path / "config.yaml")
     found = scaling_point.work({"config": str(tmp_path / "config.yaml"), "length": 4})
     assert found["update_s"] > 0 and found["peak_mb"] > 50
