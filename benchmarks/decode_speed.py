@@ -7,7 +7,6 @@ is not timed; and the most memory the process ever held. float32, CPU. The shape
 sentences of 4 to 60 subwords.
 
   ours               ablate.decode.translate_all, default batches of 64 sentences
-  ours-bf16          the same with the layers' products in bfloat16: other translations, not to be held against float32
   huggingface        generate of transformers' MarianMTModel
   ctranslate2        the same MarianMTModel, converted to CTranslate2; each thread translates its share, as ours does
   ctranslate2-intra  the same with all threads on one batch, CTranslate2's default
@@ -38,7 +37,7 @@ BEAM, ALPHA, LENGTH = 4, 0.6, 24
 Translate = Callable[[], list[int]]
 
 
-def ours(shape: Shape, src: Sentences, threads: int, precision: str = "fp32") -> Translate:
+def ours(shape: Shape, src: Sentences, threads: int) -> Translate:
     """Translate as evaluation does."""
     from ablate.data.subword import EOS
     from ablate.decode import translate_all
@@ -58,7 +57,7 @@ def ours(shape: Shape, src: Sentences, threads: int, precision: str = "fp32") ->
             return logits
 
     cfg = our_config(shape, f"decode.beam_size={BEAM}", f"decode.length_penalty={ALPHA}")
-    model = Forced(Transformer(cfg.model, shape.vocab_size).eval(), precision)
+    model = Forced(Transformer(cfg.model, shape.vocab_size).eval())
     ended = [torch.tensor([*words, EOS]).numpy() for words in src]
     return lambda: [len(found.ids) + 1 for found in translate_all(model, ended, cfg.decode, "cpu")]
 
@@ -116,7 +115,6 @@ def ctranslate2(shape: Shape, src: Sentences, threads: int, share_batches: bool 
 
 CONTENDERS: dict[str, Callable[[Shape, Sentences, int], Translate]] = {
     "ours": ours,
-    "ours-bf16": partial(ours, precision="bf16"),
     "huggingface": huggingface,
     "ctranslate2": ctranslate2,
     "ctranslate2-intra": partial(ctranslate2, share_batches=True),

@@ -125,23 +125,6 @@ def test_where_nothing_can_be_packed_the_plain_layers_are_used(monkeypatch: pyte
         torch.testing.assert_close(decoder.step(decoder.start(SRC), ids), expected(model, SRC, [[], [], []]))
 
 
-@torch.no_grad()
-@pytest.mark.skipif(not inference.bf16_packs(torch.zeros(1)), reason="this CPU does not multiply in bfloat16")
-def test_bf16_products_give_nearly_the_same_logits(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(inference, "PACKED_FROM", 0)
-    model = make()
-    decoder, ids = Decoder(model, "bf16"), torch.full((3,), 0)
-    exact, logits = expected(model, SRC, [[], [], []]), decoder.step(decoder.start(SRC), ids)
-    assert logits.dtype == torch.float32
-    assert 1e-4 < (logits - exact).abs().max() < 0.1  # bfloat16 has 8 bits, logits are of about 1
-
-
-def test_bf16_where_nothing_is_packed_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    with pytest.raises(ValueError, match="precision='bf16'"):
-        Decoder(make(), "bf16")
-
-
 def test_taking_in_place_gives_what_indexing_gives():
     x = torch.arange(10.0).view(5, 2)
     before, index = x.clone(), torch.tensor([4, 1, 0])

@@ -23,28 +23,20 @@ PACKED_FROM = 2**15  # weights; the call of oneDNN costs more than packing gains
 class PackedLinear(nn.Module):
     """A linear layer whose weight lies in memory as oneDNN's kernels read it: up to 1.3 times as fast on a CPU."""
 
-    def __init__(
-        self, weight: Float[Tensor, "d_out d_in"], bias: Float[Tensor, "d_out"] | None, dtype: torch.dtype
-    ) -> None:
+    def __init__(self, weight: Float[Tensor, "d_out d_in"], bias: Float[Tensor, "d_out"] | None) -> None:
         super().__init__()
-        self.dtype = dtype
-        self.bias = None if bias is None else bias.detach().to(dtype)
-        self.weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(dtype))
+        self.bias = None if bias is None else bias.detach()
+        self.weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
 
     def forward(self, x: Float[Tensor, "*axes d_in"]) -> Float[Tensor, "*axes d_out"]:
-        """Multiply and add the bias, without a gradient, in `dtype`; the result is of x's."""
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(x.to(self.dtype), self.weight, self.bias, "none", [], "")
-        return product.to(x.dtype)
+        """Multiply and add the bias, without a gradient."""
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+        return product
 
 
 def packs(weight: Tensor) -> bool:
     """Whether oneDNN can pack a matrix where it lies."""
     return weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
-
-
-def bf16_packs(weight: Tensor) -> bool:
-    """Whether it can also multiply in bfloat16 there."""
-    return packs(weight) and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 @dataclass
@@ -152,36 +144,23 @@ class Decoder:
     It shares the Transformer's parameters, but for the matrices it packs: those stay as they are now.
     """
 
-    def __init__(self, model: Transformer, precision: str = "fp32") -> None:
-        """Pack the weights.
-
-        Args:
-            model: in evaluation mode.
-            precision: fp32; or bf16, on CPUs alone that multiply in it: products inside the layers are in bfloat16,
-                logits and all else are not. Its translations are others.
-
-        Raises:
-            ValueError: for another precision.
-        """
-        weight = model.embedding.weight
-        allowed = ["fp32", "bf16"] if bf16_packs(weight) else ["fp32"]
-        if precision not in allowed:
-            raise ValueError(f"precision={precision!r}: must be {' or '.join(allowed)} on this {weight.device.type}")
+    def __init__(self, model: Transformer) -> None:
+        """Pack the weights of a model in evaluation mode."""
         self.pad_id, self.eos_id, self.first_id = model.pad_id, model.eos_id, model.first_id
         self.training = model.training
         shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
         self.model = copy.deepcopy(model, shared)  # of the modules, not of the tensors
         self.output: Callable[[Tensor], Tensor] = self.model.logits
-        if packs(weight):
-            self.output = PackedLinear(weight, None, torch.float32)
-            self.pack(torch.bfloat16 if precision == "bf16" else torch.float32)
+        if packs(model.embedding.weight):
+            self.output = PackedLinear(model.embedding.weight, None)
+            self.pack()
 
-    def pack(self, dtype: torch.dtype) -> None:
+    def pack(self) -> None:
         """Replace the linear layers for which it pays."""
         for module in list(self.model.modules()):
             for name, linear in module.named_children():
                 if isinstance(linear, nn.Linear) and linear.weight.numel() >= PACKED_FROM:
-                    setattr(module, name, PackedLinear(linear.weight, linear.bias, dtype))
+                    setattr(module, name, PackedLinear(linear.weight, linear.bias))
 
     def check_length(self, longest: int) -> None:
         """Make sure that sequences of up to `longest` subwords can be read and written (`Transformer.check_length`)."""
