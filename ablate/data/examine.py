@@ -142,7 +142,7 @@ def lengths(train: Sides) -> Finding:
 
 
 def copies(train: Sides) -> Finding:
-    """Count the pairs whose sides are equal: a model learns to copy from few (Ott et al. 2018, section 5.4)."""
+    """Count the pairs whose sides are equal: a model learns to copy from few (Ott et al. 2018)."""
     equal = np.flatnonzero(train.hashes[0] == train.hashes[1])
     return _share("copies", equal, len(train.packed), COPIES, "have the same text on both sides")
 

@@ -1,4 +1,4 @@
-"""What every corpus source offers, and what they share: where data lives, waiting for a lock, progress, lines."""
+"""What every corpus source offers, and what they share: languages, a place for data, locks, progress, digests."""
 
 import hashlib
 import os
