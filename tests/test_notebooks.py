@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -10,13 +12,12 @@ from nbclient import NotebookClient
 from records import finish
 
 from ablate import claims
+from ablate.history import plan_for
 from ablate.plan import Plan, plan_from
 from ablate.table import build, write
 
 ANALYSIS = Path(__file__).resolve().parent.parent / "analysis"
 NAMES = ["table3", "curves", "claims"]
-
-
 ASKED = ["preset=smoke", "+sweep=table3", "seeds=2"]
 
 
@@ -67,6 +68,12 @@ def images(outputs: list[dict]) -> int:
     return sum("image/png" in output.get("data", {}) for output in outputs)
 
 
+def markdown_of(outputs: list[dict]) -> str:
+    """Give the one text that the cells show as Markdown."""
+    (found,) = (output["data"]["text/markdown"] for output in outputs if "text/markdown" in output.get("data", {}))
+    return found
+
+
 def text_of(outputs: list[dict]) -> str:
     """Join what the cells show as text."""
     data = [output.get("data", {}) for output in outputs]
@@ -75,7 +82,7 @@ def text_of(outputs: list[dict]) -> str:
 
 def test_the_table_notebook_shows_the_table_and_its_figures(plan):
     outputs = execute("table3", plan.runs_dir, preset="smoke", seeds=2)
-    shown = next(output["data"]["text/markdown"] for output in outputs if "text/markdown" in output.get("data", {}))
+    shown = markdown_of(outputs)
     assert shown == write(build(plan), "md")
     assert [row for row in plan.rows if f"| {row} " not in shown] == []
     assert images(outputs) == 2
@@ -92,20 +99,47 @@ def test_the_claims_notebook_has_a_verdict_on_every_claim(plan):
     outputs = execute("claims", plan.runs_dir, preset="smoke", seeds=2)
     judgements = claims.evaluate(plan)
     assert len(judgements) > 8
-    shown = next(output["data"]["text/markdown"] for output in outputs if "text/markdown" in output.get("data", {}))
-    assert shown == claims.write(plan, judgements, "md")
+    assert markdown_of(outputs) == claims.write(plan, judgements, "md")
+
+
+def committed(name: str) -> tuple[list[str], list[dict]]:
+    """Give the sources of a notebook's cells and all their outputs, as they are committed, whole and in order."""
+    book = nbformat.reads((ANALYSIS / f"{name}.ipynb").read_text("utf-8"), as_version=4)
+    nbformat.validate(book)
+    cells = [cell for cell in book.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    return [cell.source for cell in cells], [output for cell in cells for output in cell.outputs]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_is_committed_without_outputs_and_is_short(name):
-    text = (ANALYSIS / f"{name}.ipynb").read_text("utf-8")
-    book = nbformat.reads(text, as_version=4)
-    nbformat.validate(book)
-    cells = [cell for cell in book.cells if cell.cell_type == "code"]
-    assert all(cell.outputs == [] and cell.execution_count is None for cell in cells)
-    assert sum(len(cell.source.splitlines()) for cell in cells) <= 40
-    names = [line.split(" = ")[0] for line in cells[0].source.splitlines()]
+def test_a_notebook_is_short_and_is_committed_as_executed_without_a_warning(name):
+    sources, outputs = committed(name)
+    assert sum(len(source.splitlines()) for source in sources) <= 40
+    names = [line.split(" = ")[0] for line in sources[0].splitlines()]
     assert names == ["runs", "preset", "sweep", "seeds", "source", "settings"]
+    assert {output["output_type"] for output in outputs} == {"execute_result"}
+
+
+def test_what_is_committed_is_of_the_committed_records_and_takes_no_corpus(tmp_path, monkeypatch):
+    monkeypatch.setenv("ABLATE_DATA", str(tmp_path))
+    monkeypatch.chdir(ANALYSIS)
+    asked: dict[str, Any] = {}
+    exec(committed("table3")[0][0], {}, asked)
+    plan = plan_for(**asked)
+    assert [row for row, runs in plan.rows.items() if runs[0].state.name != "done"] == []
+    assert markdown_of(committed("table3")[1]) == write(build(plan), "md")
+    assert markdown_of(committed("claims")[1]) == claims.write(plan, claims.evaluate(plan), "md")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_committed_is_small_and_names_no_machine(name):
+    assert (ANALYSIS / f"{name}.ipynb").stat().st_size < 1e6
+    records = [json.loads(path.read_text("utf-8")) for path in (ANALYSIS / "results").rglob("record.json")]
+    hosts = {entry["host"] for record in records for entry in record["provenance"]}
+    data = [part for output in committed(name)[1] for part in output["data"].items()]
+    named = "|".join(map(re.escape, ["host", "folder", *hosts]))
+    text = "\n".join(text for kind, text in data if kind.startswith("text/"))
+    assert re.findall(rf"/(?:home|root|tmp|Users)/|\b(?:{named})\b", text) == []
 
 
 def test_every_notebook_is_tested():
