@@ -8,7 +8,7 @@ from commands import Commands, commands  # noqa: F401 – a fixture
 from records import finish
 from tiny import TINY, planned, quiet
 
-from ablate import compose, plan, slurm, submit
+from ablate import compose, plan, request, slurm, submit
 from ablate.errors import ConfigError
 from ablate.ledger import history, open_job
 from ablate.plan import plan_from
@@ -142,7 +142,7 @@ def test_without_slurm_s_commands_nothing_is_tried(tmp_path, monkeypatch):
 def test_the_device_is_what_the_job_asks_for_whatever_this_machine_has(
     monkeypatch, overrides, device, precision, ranks
 ):
-    monkeypatch.setattr(plan, "resolve_device", lambda device: pytest.fail("this machine does not matter"))
+    monkeypatch.setattr(request, "resolve_device", lambda device: pytest.fail("this machine does not matter"))
     cfg = ask(*overrides).runs[0].cfg
     assert (cfg.device, cfg.precision, cfg.cluster.ranks) == (device, precision, ranks)
 
