@@ -26,7 +26,7 @@ def records() -> list[dict]:
 def asked(monkeypatch, tmp_path) -> list[str]:
     """What asks a command for them, where no corpus is prepared."""
     monkeypatch.setenv("ABLATE_DATA", str(tmp_path))
-    return ["table3", "--runs", str(QUICK), "device=cpu"]
+    return ["table3", "--runs", str(QUICK)]
 
 
 def test_every_row_has_three_seeds_of_one_commit_without_changes(records):
@@ -48,6 +48,12 @@ def test_nothing_committed_names_a_place_on_somebodys_machine():
     assert len(names) > 60 * 3
     found = {name: match.group() for name in names if (match := PLACE.search((ROOT / name).read_text()))}
     assert not found
+
+
+def test_they_are_found_on_a_machine_with_gpus_too(asked, monkeypatch):
+    monkeypatch.setattr("ablate.request.resolve_device", lambda device: "cuda")
+    plan = plan_of(reader("table", "").parse_intermixed_args(asked))
+    assert {planned.state.name for planned in plan.runs} == {"done"}
 
 
 def test_readme_shows_the_table_of_these_runs(asked, capsys):
