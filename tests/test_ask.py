@@ -29,7 +29,8 @@ def test_sweeps_settings_and_their_short_forms_go_in_any_order():
 def test_unless_it_is_said_how_many_every_seed_that_was_run_is_read(monkeypatch, own_folder):
     monkeypatch.setenv("ABLATE_DATA", str(own_folder / "data"))
     ran = plan_from(["preset=smoke", "+sweep=row_E", "seeds=3"], prepare=True, say=lambda text: None)
-    (ran.rows["E_learned"][2].run.path).mkdir(parents=True)
+    ran.rows["E_learned"][2].run.path.mkdir(parents=True)
+    ran.rows["E_learned"][2].run.identity.write_text("{}")
     assert {row: len(runs) for row, runs in asked("preset=smoke", "row_E").rows.items()} == {"base": 3, "E_learned": 3}
     assert asked("preset=smoke", "row_B").seeds == 1  # that run is of none of these rows
     assert (asked("preset=smoke", "row_E", "--seeds", "2").seeds, asked("preset=smoke", "row_E", "seeds=1").seeds) == (
