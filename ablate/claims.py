@@ -26,7 +26,8 @@ JUDGED = (  # how a reader is to take the verdicts
     "Supported: every comparison significant as claimed (paired t-test over seeds, 5 %, two-sided). Contradicted: "
     "one is the other way (Holm within the claim). Equal: shown to lie within the margin (two one-sided t-tests). "
     "Seeds needed: for 80 % power in the claim's hardest comparison, were differences as measured, or none where "
-    "that is claimed. Of 20 claims about nothing, one would look decided: each is judged by itself.",
+    "that is claimed; below 5 seeds with the spread of all rows together. Of 20 claims about nothing, one would look "
+    "decided: each is judged by itself.",
     "The paper's own numbers are of single runs: they show a direction, not whether chance would.",
 )
 

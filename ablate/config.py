@@ -46,7 +46,7 @@ class Sweep:
 
 @dataclass
 class ModelConfig:
-    """The Transformer in the paper's units; `scaled` turns them into the preset's."""
+    """The Transformer in the paper's units; `scale.scaled` turns them into the preset's."""
 
     num_layers: int  # the paper's N, for the encoder and for the decoder
     d_model: int  # width of every sub-layer's output
@@ -68,7 +68,7 @@ class ModelConfig:
 class OptimConfig:
     """Loss, batches, Adam, the learning rate, and when to evaluate."""
 
-    train_steps: int  # optimiser updates, in the paper's units; `scaled` multiplies them by scale.steps
+    train_steps: int  # optimiser updates, in the paper's units; `scale.scaled` multiplies them by scale.steps
     warmup_steps: int  # updates of linear warm-up; never scaled
     lr_scale: float  # factor on the paper's learning rate d_model^-0.5 · min(s^-0.5, s · warmup^-1.5); 1 is the paper
     adam_beta1: float

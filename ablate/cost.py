@@ -64,7 +64,8 @@ def cost(plan: Plan, workers: int) -> list[str]:
         f"at {sustained:g} GFLOP/s (cluster.sustained_gflops).",
     ]
     if plan.runs[0].memory_mb is not None:
-        lines.insert(2, f"MB: the most that training holds, interpreter included, {plan.memory_source}.")
+        memory = f"MB: the most that training holds, interpreter included, {plan.memory_source}"
+        lines.insert(2, f"{memory}; evaluation and W&B come on top.")
     first = plan.runs[0].cfg.optim
     tokens = first.accumulate * first.batch_tokens
     lines.append(

@@ -9,18 +9,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import wandb_workspaces.reports.v2 as wr
-import wandb_workspaces.workspaces as ws
-from wandb_workspaces.reports.v2.interface import Panel
-
 from ablate import claims, table
 from ablate.account import default_entity
 from ablate.ask import plan_of, reader
 from ablate.config import TrackingConfig
 from ablate.judge import Judgement
 from ablate.plan import Plan
-from ablate.refuse import refuses
+from ablate.refuse import brought_by, refuses
 from ablate.rundir import write_text
+
+with brought_by("dashboard"):
+    import wandb_workspaces.reports.v2 as wr
+    import wandb_workspaces.workspaces as ws
+    from wandb_workspaces.reports.v2.interface import Panel
 
 BLOCKS = {  # the table's blocks: what they vary
     "A": "number of heads at constant computation",

@@ -82,6 +82,7 @@ def forest(frame: pd.DataFrame, title: str) -> Figure:
             ax.plot(ours, heights, "o", markersize=4, color=OURS, label=f"ours{seeds_in(frame)}")
             say_base(ax, frame, metric, heights)
             ax.set_xlabel(f"{delta.label}; {'left' if metric == 'ppl' else 'right'} is better")
+            ax.locator_params(axis="x", nbins=6)  # more would touch
             ax.grid(visible=False, axis="y")
         labels = [row_label({str(name): value for name, value in line.items()}) for _, line in frame.iterrows()]
         axes[0].set_yticks(heights, labels)
@@ -113,7 +114,9 @@ def say_base(ax: Axes, frame: pd.DataFrame, column: str, heights: list[float]) -
     """Write base's own numbers, to which all others are differences, on its line."""
     for y, row, ours, papers in zip(heights, frame["row"], frame[column], frame[f"paper_{column}"], strict=True):
         if row == "base":
-            known, printed = ("—" if math.isnan(value) else f"{value:.2f}" for value in (ours, papers))
+            known, printed = (
+                "—" if math.isnan(value) else f"{value:.{2 if column == 'ppl' else 1}f}" for value in (ours, papers)
+            )
             where: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "ha": "center", "va": "center"}
             ax.text(0.5, y, f"{known}, the paper's {printed}", **where, fontsize=7, bbox={"color": "white", "pad": 1})
 
@@ -233,7 +236,7 @@ def settings(frame: pd.DataFrame, title: str) -> Figure:
                 ax.plot(at, ours, "o-", color=OURS, markersize=4, label=f"ours{seeds_in(frame)}")
                 ax.set_xticks(list(at), ticks)
                 ax.set_xlabel(f"({block})  {name}, at this preset")
-                ax.set_ylabel(delta.label)
+                ax.set_ylabel(delta.label.replace(" (", "\n("))
         fig.suptitle(title, fontsize=9, fontweight="bold")
         if shown:
             fig.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=2)

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from ablate import table
 from ablate.ask import plan_of, reader
-from ablate.draw import forest, learning_curves, rates, save, settings
 from ablate.errors import ConfigError, nearest
 from ablate.history import histories
-from ablate.refuse import refuses
+from ablate.refuse import brought_by, refuses
+
+with brought_by("analysis"):
+    from ablate.draw import forest, learning_curves, rates, save, settings
 
 FORMATS = ("svg", "png", "pdf")
 # Of each row what came out, and of each run how it went.

@@ -28,7 +28,7 @@ def from_dict(tree: dict[str, Any]) -> Config:
 
 
 def save(cfg: Config, path: Path) -> None:
-    """Freeze a configuration into a YAML file, every field in it, as `write_bytes` does."""
+    """Freeze a configuration into a YAML file, every field in it, as `rundir.write_bytes` does."""
     write_text(path, OmegaConf.to_yaml(OmegaConf.structured(cfg)))
 
 

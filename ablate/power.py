@@ -42,7 +42,7 @@ def seeds_needed(difference: float, sd: float, power: float = 0.8, alpha: float 
 
 
 def seeds_needed_for_equivalence(margin: float, sd: float, power: float = 0.8, alpha: float = 0.05) -> int | None:
-    """Count the seeds with which `equivalence` succeeds when the true difference is 0, at least 2.
+    """Count the seeds with which `stats.equivalence` succeeds when the true difference is 0, at least 2.
 
     For a sample sd s, it succeeds with probability 2Φ(√n · margin / sd - t · s / sd) - 1 or 0; the power is the mean of
     that over s (Phillips 1990). None if out of reach.

@@ -2,7 +2,8 @@
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import ParamSpec
 
 P = ParamSpec("P")
@@ -28,3 +29,17 @@ def refuses(*errors: type[Exception]) -> Callable[[Callable[P, int]], Callable[P
         return command
 
     return decorate
+
+
+@contextmanager
+def brought_by(extra: str) -> Iterator[None]:
+    """End a command that imports what only one of the project's extras brings, if it is not there, in one line, too."""
+    try:
+        yield
+    except ModuleNotFoundError as err:
+        pip = f"pip install 'ablate[{extra}]', or from a checkout pip install -c constraints.txt -e '.[{extra}]'"
+        raise SystemExit(
+            refuse(
+                ImportError(f"{str(err.name).partition('.')[0]} is not installed; the extra {extra!r} brings it: {pip}")
+            )
+        ) from err

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 
 from ablate.refuse import refuses
@@ -24,3 +27,17 @@ def test_any_other_error_stays_what_it_is(capsys):
 def test_without_an_error_the_exit_code_is_the_command_s_own(capsys):
     assert main() == 3
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("command", "library", "extra"),
+    [("figures", "matplotlib", "analysis"), ("dashboard", "wandb_workspaces", "dashboard")],
+)
+def test_a_command_without_its_library_says_which_extra_brings_it(command, library, extra):
+    program = (
+        f"import runpy, sys; sys.modules[{library!r}] = None; runpy.run_module('ablate.{command}', run_name='__main__')"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith(f"error: {library} is not installed; the extra '{extra}' brings it: pip install")
+    assert ended.stderr.count("\n") == 1
