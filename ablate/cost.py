@@ -37,12 +37,11 @@ def describe(plan: Plan, workers: int) -> str:
             f"{one.cfg.optim.train_steps:>7,} {one.flops:>8.1e} {hours:>8.3f} {memory:>6}  {state}"
         )
     lines += cost(plan, workers)
-    if changes := {key: change for planned in plan.runs for key, change in planned.changes.items()}:
-        listed = ", ".join(f"{key}={now!r} instead of {then!r}" for key, (then, now) in changes.items())
-        lines.append(f"Changed on top of every row, so that these runs do not count as the rows themselves: {listed}.")
+    if changed := plan.changed:
+        lines.append(f"Changed on top of every row, so that these runs do not count as the rows themselves: {changed}.")
     for row in plan.rows:
-        for other, changed in older_runs(plan, row).items() if plan.digests else ():
-            keys = ", ".join(f"{key} {then!r} → {now!r}" for key, (then, now) in changed.items())
+        for other, differing in older_runs(plan, row).items() if plan.digests else ():
+            keys = ", ".join(f"{key} {then!r} → {now!r}" for key, (then, now) in differing.items())
             lines.append(f"{row}: runs under {other} differ and are not used: {keys}")
     return "\n".join(lines)
 

@@ -77,9 +77,8 @@ def agreement(name: str, lines: Sequence[Mapping[str, Any]], metric: str) -> str
 def exceptions(plan: Plan) -> list[str]:
     """Say what keeps rows from being the rows as they stand: settings on top, rows that are equal."""
     said = []
-    if changes := {key: change for planned in plan.runs for key, change in planned.changes.items()}:
-        listed = ", ".join(f"{key}={now!r} instead of {then!r}" for key, (then, now) in changes.items())
-        said.append(f"Changed on top of every row, so these are not the rows as they stand: {listed}.")
+    if changed := plan.changed:
+        said.append(f"Changed on top of every row, so these are not the rows as they stand: {changed}.")
     for row, runs in plan.rows.items():
         if runs[0].rows[0] != row:
             said.append(f"{row} equals {runs[0].rows[0]} at this preset: the same runs fill both.")

@@ -76,6 +76,12 @@ class Plan:
         """Runs that a launch would start: neither finished nor failed nor another process's."""
         return [planned for planned in self.runs if planned.state.name in TO_DO]
 
+    @property
+    def changed(self) -> str:
+        """List the settings on top of every row, "key=now instead of then, …"; empty if there are none."""
+        changes = {key: change for planned in self.runs for key, change in planned.changes.items()}
+        return ", ".join(f"{key}={now!r} instead of {then!r}" for key, (then, now) in changes.items())
+
     @cached_property
     def measured_s(self) -> dict[str, float]:
         """Seconds of training, by fingerprint, that runs of the same science took on this machine: their median."""
