@@ -7,11 +7,11 @@ Axes: N tokens, V vocabulary.
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from ablate.errors import ConfigError
+from ablate.model.linear import product
 
 NUM_ROWS = {"cpu": 256, "gpu": 4096}  # of logits held at once: what a cache, or a GPU, does best with
 
@@ -49,15 +49,10 @@ class _SmoothedLoss(torch.autograd.Function):
         grad_hidden = torch.empty_like(hidden) if train else None
         grad_weight = torch.empty_like(weight) if train else None
         num_rows = min(NUM_ROWS["cpu" if device == "cpu" else "gpu"], len(gold))
-        buffer = hidden.new_empty(num_rows, len(weight), dtype=torch.float32)  # the only logits ever held
         for start in range(0, len(gold), max(num_rows, 1)):
             part = slice(start, start + num_rows)
             gold_ids = gold[part, None]
-            logits = buffer[: len(gold_ids)]  # (rows, V)
-            if dtype == torch.float32:
-                torch.mm(hidden_cast[part], weight_cast.t(), out=logits)
-            else:
-                logits.copy_(F.linear(hidden_cast[part], weight_cast))
+            logits = product(hidden_cast[part], weight_cast).float()  # (rows, V), the only ones held
             gold_logits, largest = logits.gather(1, gold_ids), logits.amax(1, keepdim=True)
             if on_other > 0:
                 loss -= on_other * logits.sum()
@@ -66,15 +61,16 @@ class _SmoothedLoss(torch.autograd.Function):
             loss += log_total.sum() - (on_gold - on_other) * gold_logits.sum()
             nll += (log_total - gold_logits).sum()
             if grad_hidden is not None and grad_weight is not None:
-                grad_logits = probs.sub_(on_other)  # probabilities minus targets
-                grad_logits.scatter_add_(1, gold_ids, torch.full_like(gold_logits, on_other - on_gold))
-                grad_logits = grad_logits.to(dtype)
-                grad_hidden[part] = grad_logits @ weight_cast
+                probs.sub_(on_other).scatter_add_(1, gold_ids, torch.full_like(gold_logits, on_other - on_gold))
+                grad_logits = probs.to(dtype)  # probabilities minus targets
+                grad_hidden[part] = product(grad_logits, weight_cast.t())
                 if dtype == torch.float32:
                     grad_weight.addmm_(grad_logits.t(), hidden_cast[part], beta=int(start > 0))
                 else:
-                    product = grad_logits.t() @ hidden_cast[part]
-                    grad_weight = grad_weight.add_(product) if start else grad_weight.copy_(product)
+                    of_part = grad_logits.t() @ hidden_cast[part]
+                    grad_weight = grad_weight.add_(of_part) if start else grad_weight.copy_(of_part)
+                del grad_logits
+            del logits, probs  # or the next part's would be held beside them
         if grad_weight is not None and not len(gold):
             grad_weight.zero_()
         ctx.save_for_backward(grad_hidden, grad_weight)

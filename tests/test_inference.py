@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from ablate.config import ModelConfig
 from ablate.model import inference
-from ablate.model.inference import CACHE_BLOCK, Decoder, PackedLinear, take_
+from ablate.model.inference import CACHE_BLOCK, Decoder, take_
+from ablate.model.linear import PackedLinear, has_kernels
 from ablate.model.transformer import Transformer
 
 PAD, EOS, VOCAB_SIZE = 0, 1, 17
@@ -105,7 +106,7 @@ def test_entries_in_nobodys_past_are_dropped():
     assert state.layers[0].keys.shape[2] < 1 + 2 * CACHE_BLOCK + CACHE_BLOCK
 
 
-@pytest.mark.skipif(not inference.packs(torch.zeros(1)), reason="torch has no oneDNN here")
+@pytest.mark.skipif(not has_kernels(torch.zeros(1)), reason="torch has no oneDNN here")
 def test_weights_are_packed_and_the_model_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(inference, "PACKED_FROM", 0)
     model = make()

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
+from ablate.model.linear import Linear
 from ablate.model.ragged import HIDDEN, Ragged, to_heads, to_rows
 
 
@@ -120,8 +121,8 @@ class SelfAttention(nn.Module):
         self.num_heads = model.num_heads
         self.head_widths = (model.d_k, model.d_k, model.d_v)
         self.widths = [model.num_heads * width for width in self.head_widths]
-        self.qkv = nn.Linear(model.d_model, sum(self.widths), bias=model.attention_bias)
-        self.out = nn.Linear(self.widths[2], model.d_model, bias=model.attention_bias)
+        self.qkv = Linear(model.d_model, sum(self.widths), bias=model.attention_bias)
+        self.out = Linear(self.widths[2], model.d_model, bias=model.attention_bias)
         xavier_uniform(self.qkv.weight, [sum(self.widths)] if model.fused_init else self.widths)
 
     def project(
@@ -149,9 +150,9 @@ class CrossAttention(nn.Module):
         self.num_heads = model.num_heads
         self.head_widths = (model.d_k, model.d_v)
         self.widths = [model.num_heads * width for width in self.head_widths]
-        self.query = nn.Linear(model.d_model, self.widths[0], bias=model.attention_bias)
-        self.kv = nn.Linear(model.d_model, sum(self.widths), bias=model.attention_bias)
-        self.out = nn.Linear(self.widths[1], model.d_model, bias=model.attention_bias)
+        self.query = Linear(model.d_model, self.widths[0], bias=model.attention_bias)
+        self.kv = Linear(model.d_model, sum(self.widths), bias=model.attention_bias)
+        self.out = Linear(self.widths[1], model.d_model, bias=model.attention_bias)
         xavier_uniform(self.kv.weight, [sum(self.widths)] if model.fused_init else self.widths)
 
     def project(

@@ -14,6 +14,7 @@ from ablate.config import ModelConfig
 from ablate.data.subword import EOS, PAD
 from ablate.model.attention import CrossAttention, SelfAttention
 from ablate.model.embedding import Embedding, Positions, dropout
+from ablate.model.linear import Linear
 from ablate.model.ragged import Ragged
 
 LAYER_NORM_EPS = 1e-6  # of the authors' program
@@ -41,8 +42,8 @@ class FeedForward(nn.Module):
     def __init__(self, model: ModelConfig) -> None:
         super().__init__()
         self.activation = {"relu": F.relu_, "gelu": F.gelu}[model.activation]
-        self.inner = nn.Linear(model.d_model, model.d_ff)
-        self.out = nn.Linear(model.d_ff, model.d_model)
+        self.inner = Linear(model.d_model, model.d_ff)
+        self.out = Linear(model.d_ff, model.d_model)
 
     def forward(self, x: Float[Tensor, "*axes d_model"]) -> Float[Tensor, "*axes d_model"]:
         """Transform each position."""
