@@ -18,9 +18,9 @@ def runs_folder() -> str:
     return os.environ.get("ABLATE_RUNS", "runs")
 
 
-def find(root: Path, preset: str = "*") -> list[RunDir]:
-    """Find all runs under a folder, or those of one preset, in the order of their names."""
-    return [run for path in sorted(root.glob(f"{preset}/*/*/seed*")) if is_run(run := RunDir(path))]
+def find(root: Path, preset: str = "*", row: str = "*") -> list[RunDir]:
+    """Find all runs under a folder, or those in the folders of one preset or row, in the order of their names."""
+    return [run for path in sorted(root.glob(f"{preset}/{row}/*/seed*")) if is_run(run := RunDir(path))]
 
 
 def is_run(run: RunDir) -> bool:

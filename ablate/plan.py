@@ -227,8 +227,9 @@ def older_runs(plan: Plan, row: str) -> dict[str, dict[str, tuple[Any, Any]]]:
     """Find the runs in a row's folder that do not count for it now, with what differs: (then, now) by key."""
     planned = plan.rows[row][0]
     others = {}
-    for path in sorted((plan.runs_dir / plan.preset / row).glob("*/seed*/identity.json")):
-        identity = read_json(path)
-        if identity["fingerprint"] != planned.fingerprint:
-            others[identity["fingerprint"]] = diff(identity["science"], planned.science)
+    for run in find(plan.runs_dir, plan.preset, row):
+        then = run.path.parts[-2]
+        if then not in (planned.fingerprint, *others):
+            facts = read_json(run.identity) or read_json(run.record)
+            others[then] = diff(facts["science"], planned.science)
     return others

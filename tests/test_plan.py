@@ -69,9 +69,12 @@ def test_where_and_how_runs_go_is_no_change():
     assert planned("+row=A_h1", *settings).runs[0].fingerprint == planned("+row=A_h1").runs[0].fingerprint
 
 
-def test_runs_under_an_older_default_are_not_reused_and_the_key_is_named():  # P6
+@pytest.mark.parametrize("kept", ["a whole folder", "a record alone"])
+def test_runs_under_an_older_default_are_not_reused_and_the_key_is_named(kept):  # P6
     before = planned("optim.warmup_steps=17")
     finish(before.runs[0], ppl=9.0, bleu=9.0)
+    if kept == "a record alone":
+        before.runs[0].run.identity.unlink()
     now = planned()
     assert now.runs[0].state.name == "new"
     assert older_runs(now, "base") == {before.runs[0].fingerprint: {"optim.warmup_steps": (17, 30)}}
