@@ -19,8 +19,10 @@ def runs_folder() -> str:
 
 
 def find(root: Path, preset: str = "*", row: str = "*") -> list[RunDir]:
-    """Find all runs under a folder, or those in the folders of one preset or row, in the order of their names."""
-    return [run for path in sorted(root.glob(f"{preset}/{row}/*/seed*")) if is_run(run := RunDir(path))]
+    """Find all runs under a folder, or those of one preset or in one row's folder, in the order of their names."""
+    there = sorted(root.glob(f"{preset}/{row}/*/seed*"))
+    numbered = [path for path in there if path.name.removeprefix("seed").isdecimal()]  # else it is somebody's copy
+    return [run for path in numbered if is_run(run := RunDir(path))]
 
 
 def is_run(run: RunDir) -> bool:

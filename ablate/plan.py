@@ -201,8 +201,7 @@ def runs_there(root: Path, preset: str) -> dict[tuple[str, int], list[RunDir]]:
     found: dict[tuple[str, int], list[RunDir]] = {}
     for run in find(root, preset):
         identity, seed = run.path.parts[-2:]
-        if (number := seed.removeprefix("seed")).isdecimal():  # else it is somebody's copy
-            found.setdefault((identity, int(number)), []).append(run)
+        found.setdefault((identity, int(seed.removeprefix("seed"))), []).append(run)
     return found
 
 
@@ -226,7 +225,7 @@ def choose(found: list[RunDir], own: RunDir) -> RunDir:
 def older_runs(plan: Plan, row: str) -> dict[str, dict[str, tuple[Any, Any]]]:
     """Find the runs in a row's folder that do not count for it now, with what differs: (then, now) by key."""
     planned = plan.rows[row][0]
-    others = {}
+    others: dict[str, dict[str, tuple[Any, Any]]] = {}
     for run in find(plan.runs_dir, plan.preset, row):
         then = run.path.parts[-2]
         if then not in (planned.fingerprint, *others):

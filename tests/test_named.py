@@ -24,6 +24,11 @@ def test_runs_are_found_in_the_order_of_their_names(root):
     assert find(root) == [RunDir.of(root, *RUNS[number]) for number in (3, 2, 0, 1)]
 
 
+def test_a_copy_that_somebody_made_of_a_runs_folder_is_no_run(root):
+    write_json(RunDir(root / "smoke" / "base" / "0123456789ab" / "seed1.old").identity, {"fingerprint": "0123456789ab"})
+    assert len(find(root)) == 4
+
+
 def test_the_record_that_was_kept_of_a_run_stands_for_it(root, tmp_path):
     kept = RunDir.of(root, "smoke", "E_learned", "bbbbbbbbbbbb", 1)
     write_json(kept.record, {"schema": 1})
