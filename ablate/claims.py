@@ -14,7 +14,7 @@ from ablate.ask import plan_of, reader
 from ablate.cells import HEADERS, MISSING, signed
 from ablate.data.source import read_lines
 from ablate.errors import ConfigError
-from ablate.judge import AS_CLAIMED, BLEU_MARGIN, CLAIMS, PPL_MARGIN, Comparison, Finding, Judgement, judge
+from ablate.judge import AS_CLAIMED, BLEU_MARGIN, CLAIMS, PPL_MARGIN, Comparison, Evidence, Judgement, judge
 from ablate.plan import Plan
 from ablate.refuse import refuses
 from ablate.results import records_of, scores
@@ -76,8 +76,8 @@ def other_sentences(plan: Plan, judgements: list[Judgement]) -> Sentences:
         raise ConfigError("--sentences", True, "takes the corpus, which is not prepared here: python -m ablate.prepare")
     references = plan.corpus.text("dev", "tgt")
     said = {}
-    for finding in (one for judgement in judgements for one in judgement.findings):
-        comparison = finding.comparison
+    for evidence in (one for judgement in judgements for one in judgement.evidence):
+        comparison = evidence.comparison
         pairs = [
             (base.run.hypotheses("dev"), other.run.hypotheses("dev"))
             for base, other in zip(plan.rows["base"], plan.rows[comparison.row], strict=True)
@@ -91,7 +91,7 @@ def other_sentences(plan: Plan, judgements: list[Judgement]) -> Sentences:
             if comparison.sign:
                 holds += min(found.low * comparison.sign, found.high * comparison.sign) > 0
             else:
-                holds += -finding.margin < found.low and found.high < finding.margin
+                holds += -evidence.margin < found.low and found.high < evidence.margin
         said[comparison] = f"{holds}/{len(pairs)}"
     return said
 
@@ -115,9 +115,9 @@ def grids(plan: Plan, judgements: list[Judgement], sentences: Sentences | None =
     columns += [Column("other sentences")] if sentences is not None else []
     blocks = []
     for judgement in judgements:
-        lines = [comparison_line(one) for one in judgement.findings]
+        lines = [comparison_line(one) for one in judgement.evidence]
         if sentences is not None:
-            for line, one in zip(lines, judgement.findings, strict=True):
+            for line, one in zip(lines, judgement.evidence, strict=True):
                 line.append(sentences.get(one.comparison, ""))
         blocks.append([[judgement.claim.name if i == 0 else "", *line] for i, line in enumerate(lines)])
     notes = ["PPL as a ratio: its test is of the logarithm. 95 % intervals over seeds; 90 % where equality is claimed."]
@@ -145,35 +145,35 @@ def verdict_notes(plan: Plan) -> list[str]:
 
 def papers_own(judgement: Judgement) -> str:
     """Say whether the paper's own differences are as it says."""
-    against = [one for one in judgement.findings if not one.paper_holds]
+    against = [one for one in judgement.evidence if not one.paper_holds]
     named = (f"{one.comparison.row} {HEADERS[one.comparison.metric]} {shown(one, one.paper, 1)}" for one in against)
     return f"all but {', '.join(named)}" if against else AS_CLAIMED
 
 
-def comparison_line(finding: Finding) -> list[str]:
+def comparison_line(evidence: Evidence) -> list[str]:
     """Write one comparison's cells."""
-    comparison, margin = finding.comparison, finding.margin
+    comparison, margin = evidence.comparison, evidence.margin
     claimed = CLAIMED[comparison.sign]
     if not comparison.sign:
         claimed += f" ±{margin:g}" if comparison.metric == "bleu" else f" ±{100 * math.expm1(margin):.3g} %"
     interval = MISSING
-    if finding.low is not None and finding.high is not None:
-        interval = f"{shown(finding, finding.low, 2)} … {shown(finding, finding.high, 2)}"
+    if evidence.low is not None and evidence.high is not None:
+        interval = f"{shown(evidence, evidence.low, 2)} … {shown(evidence, evidence.high, 2)}"
     return [
         comparison.row,
         HEADERS[comparison.metric],
         claimed,
-        shown(finding, finding.paper, 1),
-        MISSING if finding.effect is None else shown(finding, finding.effect, 2),
+        shown(evidence, evidence.paper, 1),
+        MISSING if evidence.effect is None else shown(evidence, evidence.effect, 2),
         interval,
-        str(finding.n),
-        finding.verdict,
+        str(evidence.n),
+        evidence.verdict,
     ]
 
 
-def shown(finding: Finding, difference: float, digits: int) -> str:
+def shown(evidence: Evidence, difference: float, digits: int) -> str:
     """Write a difference: BLEU points, or per cent of base's perplexity."""
-    if finding.comparison.metric == "bleu":
+    if evidence.comparison.metric == "bleu":
         return signed(difference, digits)
     return f"{signed(100 * math.expm1(difference), 1)} %" if difference < 5 else "> 10,000 %"
 
@@ -185,7 +185,7 @@ def table_of_numbers(judgements: list[Judgement], sentences: Sentences | None) -
     names = "claim verdict row metric claimed margin paper ours low high p n found seeds_needed"
     out.writerow([*names.split(), *([] if sentences is None else ["other_sentences"])])
     for judgement in judgements:
-        for one in judgement.findings:
+        for one in judgement.evidence:
             claimed = CLAIMED[one.comparison.sign]
             margin = "" if one.comparison.sign else one.margin
             place = [judgement.claim.name, judgement.verdict, one.comparison.row, one.comparison.metric]

@@ -86,7 +86,7 @@ def panels() -> dict[str, list[Panel]]:
 
 def verdicts(judgements: list[Judgement], rows: list[str]) -> Panel:
     """Show the claims that are about these rows alone, with their verdicts as they are now."""
-    about = [one for one in judgements if {finding.comparison.row for finding in one.findings} <= set(rows)]
+    about = [one for one in judgements if {evidence.comparison.row for evidence in one.evidence} <= set(rows)]
     lines = [f"- {one.claim.name}: “{one.claim.says}” (§ {one.claim.section}): **{one.words}**" for one in about]
     text = "\n".join(lines) or "The paper makes no claim on these rows alone."
     return wr.MarkdownPanel(markdown=text, layout=wr.Layout(w=24, h=2 + 2 * len(about)))

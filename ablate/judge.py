@@ -83,7 +83,7 @@ CLAIMS = (
 
 
 @dataclass
-class Finding:
+class Evidence:
     """What records say about one comparison. Differences: row minus base, BLEU points or log perplexity."""
 
     comparison: Comparison
@@ -111,7 +111,7 @@ class Judgement:
     claim: Claim
     verdict: str  # supported, contradicted or undecided
     needs: str  # what would decide an undecided one
-    findings: list[Finding]
+    evidence: list[Evidence]
 
     @property
     def words(self) -> str:
@@ -140,11 +140,11 @@ def judge(
     judgements = []
     for claim in CLAIMS:
         if all({one.row, "base"} <= found[one.metric].keys() & printed[one.metric].keys() for one in claim.comparisons):
-            findings = [
+            evidence = [
                 compare(one, ours[one.metric], printed[one.metric], limits[one.metric], pooled[one.metric])
                 for one in claim.comparisons
             ]
-            judgements.append(conclude(claim, correct(findings)))
+            judgements.append(conclude(claim, correct(evidence)))
     return judgements
 
 
@@ -169,7 +169,7 @@ def spread(values: Values) -> float | None:
 
 def compare(
     comparison: Comparison, ours: Values, papers: Mapping[str, float], margin: float, pooled: float | None
-) -> Finding:
+) -> Evidence:
     """Test one comparison.
 
     Args:
@@ -184,9 +184,9 @@ def compare(
     found = stats.paired_difference(ours[row], ours["base"])
     paper = papers[row] - papers["base"]
     if found is None:
-        return Finding(comparison, margin, paper, 0, None, None, None, None, UNDECIDED, 2)
+        return Evidence(comparison, margin, paper, 0, None, None, None, None, UNDECIDED, 2)
     if comparison.metric == "bleu" and max(*ours[row].values(), *ours["base"].values()) < LOWEST_BLEU:
-        return Finding(comparison, margin, paper, found.n, found.mean, found.low, found.high, None, UNDECIDED, None)
+        return Evidence(comparison, margin, paper, found.n, found.mean, found.low, found.high, None, UNDECIDED, None)
     low, high, p = found.low, found.high, found.p
     verdict = UNDECIDED
     if sign and p is not None and p < ALPHA:
@@ -202,7 +202,7 @@ def compare(
     if verdict == UNDECIDED:
         sd = found.sd if found.sd is not None and found.n >= FEW_SEEDS else pooled
         seeds = more_seeds(found.mean, sd, sign, margin, found.n)
-    return Finding(comparison, margin, paper, found.n, found.mean, low, high, p, verdict, seeds)
+    return Evidence(comparison, margin, paper, found.n, found.mean, low, high, p, verdict, seeds)
 
 
 def more_seeds(effect: float, sd: float | None, sign: int, margin: float, n: int) -> int | None:
@@ -217,26 +217,26 @@ def more_seeds(effect: float, sd: float | None, sign: int, margin: float, n: int
     return None if needed is None else max(needed, n + 1)
 
 
-def correct(findings: list[Finding]) -> list[Finding]:
+def correct(evidence: list[Evidence]) -> list[Evidence]:
     """Take back what is opposite to a claim only because it has many comparisons (Holm)."""
-    adjusted = stats.holm({i: one.p for i, one in enumerate(findings) if one.comparison.sign})
-    for i, one in enumerate(findings):
+    adjusted = stats.holm({i: one.p for i, one in enumerate(evidence) if one.comparison.sign})
+    for i, one in enumerate(evidence):
         p = adjusted.get(i)
         if one.verdict == OPPOSITE and p is not None and p >= ALPHA:
             one.verdict, one.seeds = UNDECIDED, one.n + 1
-    return findings
+    return evidence
 
 
-def conclude(claim: Claim, findings: list[Finding]) -> Judgement:
-    """Put a claim's findings together."""
-    if any(one.verdict == OPPOSITE for one in findings):
-        return Judgement(claim, "contradicted", "", findings)
-    open_ones = [one for one in findings if one.verdict == UNDECIDED]
+def conclude(claim: Claim, evidence: list[Evidence]) -> Judgement:
+    """Put a claim's evidence together."""
+    if any(one.verdict == OPPOSITE for one in evidence):
+        return Judgement(claim, "contradicted", "", evidence)
+    open_ones = [one for one in evidence if one.verdict == UNDECIDED]
     if not open_ones:
-        return Judgement(claim, "supported", "", findings)
+        return Judgement(claim, "supported", "", evidence)
     without = list(dict.fromkeys(one.comparison.row for one in open_ones if one.n == 0))
     if without:
-        return Judgement(claim, UNDECIDED, f"no seed finished that base has too: {', '.join(without)}", findings)
+        return Judgement(claim, UNDECIDED, f"no seed finished that base has too: {', '.join(without)}", evidence)
     needs = []
     if seeds := [one.seeds for one in open_ones if one.seeds is not None]:
         about = "at least" if any(one.n == 1 for one in open_ones) else "about"
@@ -245,4 +245,4 @@ def conclude(claim: Claim, findings: list[Finding]) -> Judgement:
     same = [f"{one.comparison.row} {one.comparison.metric.upper()}" for one in open_ones if one.seeds is None]
     if same:
         needs.append(f"no number of seeds would decide {', '.join(same)}: no difference, or BLEU below {LOWEST_BLEU:g}")
-    return Judgement(claim, UNDECIDED, "; ".join(needs), findings)
+    return Judgement(claim, UNDECIDED, "; ".join(needs), evidence)

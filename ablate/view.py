@@ -96,7 +96,7 @@ def claim_of(judgement: Judgement) -> dict[str, Any]:
         "verdict": judgement.verdict,
         "needs": judgement.needs,
         "paper": claims.papers_own(judgement),
-        "comparisons": [claims.comparison_line(one) for one in judgement.findings],
+        "comparisons": [claims.comparison_line(one) for one in judgement.evidence],
     }
 
 

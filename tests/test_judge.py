@@ -60,7 +60,7 @@ def test_the_papers_own_numbers_with_hardly_any_spread_support_all_but_one_claim
     against = [
         one.comparison
         for judgement in judge(ours(), PAPERS, MARGINS)
-        for one in judgement.findings
+        for one in judgement.evidence
         if not one.paper_holds
     ]
     assert against == [Comparison("C_N8", "bleu", 1)]
@@ -110,7 +110,7 @@ def test_models_that_all_score_the_same_are_not_shown_to_be_equal():
 def test_a_claim_with_one_open_comparison_is_undecided_with_the_most_seeds_needed():
     found = judge(ours(spread=0.3), PAPERS, MARGINS)
     (claim,) = (one for one in found if one.claim.name == "key size")
-    opened = [one.seeds for one in claim.findings if one.verdict == "undecided"]
+    opened = [one.seeds for one in claim.evidence if one.verdict == "undecided"]
     assert claim.verdict == "undecided"
     assert claim.needs == f"needs about {max(opened)} seeds"
     assert all(seeds > 3 for seeds in opened)
@@ -121,12 +121,12 @@ def test_perplexity_is_compared_as_a_ratio():
     for row, values in found["ppl"].items():
         found["ppl"][row] = {seed: PAPERS["ppl"][row] * 10 * seed for seed in values}  # base moves, the ratio does not
     (claim,) = (one for one in judge(found, PAPERS, MARGINS) if one.claim.name == "dropout")
-    ppl = claim.findings[0]
+    ppl = claim.evidence[0]
     assert ppl.comparison.metric == "ppl"
     assert (ppl.effect, ppl.paper) == (pytest.approx(math.log(5.77 / 4.92)), pytest.approx(math.log(5.77 / 4.92)))
 
 
-def finding(sign: int, deltas: list[float], margin: float = 0.3, pooled: float | None = None):
+def evidence(sign: int, deltas: list[float], margin: float = 0.3, pooled: float | None = None):
     values = {"base": dict.fromkeys(range(len(deltas)), 20.0), "X": {i: 20 + delta for i, delta in enumerate(deltas)}}
     return compare(Comparison("X", "bleu", sign), values, {"base": 25.0, "X": 26.0}, margin, pooled)
 
@@ -144,18 +144,18 @@ def finding(sign: int, deltas: list[float], margin: float = 0.3, pooled: float |
     ],
 )
 def test_a_comparison_is_judged_by_its_interval(sign, deltas, verdict):
-    found = finding(sign, deltas, pooled=0.5)
+    found = evidence(sign, deltas, pooled=0.5)
     assert found.verdict == verdict
     assert (found.seeds is None) == (verdict != "undecided")
     assert found.low <= found.effect <= found.high
 
 
 def test_the_spread_of_all_rows_stands_in_for_that_of_few_seeds():
-    assert finding(1, [-1.0, 3.0], pooled=0.5).seeds == seeds_needed(1.0, 0.5)
-    assert finding(0, [-1.0, 3.0], pooled=0.5).seeds == seeds_needed_for_equivalence(0.3, 0.5)
-    assert finding(1, [0.4], pooled=0.5).seeds == seeds_needed(0.4, 0.5)
+    assert evidence(1, [-1.0, 3.0], pooled=0.5).seeds == seeds_needed(1.0, 0.5)
+    assert evidence(0, [-1.0, 3.0], pooled=0.5).seeds == seeds_needed_for_equivalence(0.3, 0.5)
+    assert evidence(1, [0.4], pooled=0.5).seeds == seeds_needed(0.4, 0.5)
     deltas = [-1.0, 3.0, -1.0, 3.0, 0.0]  # five of its own: mean 0.8, variance (3.24 + 4.84 + 3.24 + 4.84 + 0.64) / 4
-    assert finding(1, deltas, pooled=9.9).seeds == seeds_needed(0.8, math.sqrt(16.8 / 4))
+    assert evidence(1, deltas, pooled=9.9).seeds == seeds_needed(0.8, math.sqrt(16.8 / 4))
 
 
 def test_rows_that_share_runs_do_not_narrow_the_spread():
@@ -180,21 +180,21 @@ def test_seeds_needed_are_more_than_there_are():
 
 def test_no_difference_at_all_is_decided_by_no_number_of_seeds():
     claim = Claim("c", "s", "6.2", better("X")[:1])
-    judged = conclude(claim, [finding(1, [0.0, 0.0, 0.0], pooled=0.2)])
+    judged = conclude(claim, [evidence(1, [0.0, 0.0, 0.0], pooled=0.2)])
     assert judged.words == "undecided (no number of seeds would decide X BLEU: no difference, or BLEU below 1)"
-    judged = conclude(claim, [finding(1, [0.0, 0.0, 0.0], pooled=0.2), finding(1, [1.0, -1.0, 0.8], pooled=0.1)])
+    judged = conclude(claim, [evidence(1, [0.0, 0.0, 0.0], pooled=0.2), evidence(1, [1.0, -1.0, 0.8], pooled=0.1)])
     assert judged.needs == "needs about 4 seeds; no number of seeds would decide X BLEU: no difference, or BLEU below 1"
-    assert conclude(claim, [finding(1, [0.001, -0.9, 0.9], pooled=1.0)]).needs == "needs more than 1,000 seeds"
+    assert conclude(claim, [evidence(1, [0.001, -0.9, 0.9], pooled=1.0)]).needs == "needs more than 1,000 seeds"
 
 
 def test_of_many_comparisons_one_is_not_opposite_by_chance():
     # Two degrees of freedom, t = 5: p = 1 - 5 / √27 = 0.038; of four comparisons, Holm's is 0.15.
     deltas = [-0.5 + 0.1 * math.sqrt(3) * step for step in (-1, 0, 1)]
-    opposite, others = finding(1, deltas, pooled=0.3), [finding(1, [0.9, 1.0, 1.1]) for _ in range(3)]
+    opposite, others = evidence(1, deltas, pooled=0.3), [evidence(1, [0.9, 1.0, 1.1]) for _ in range(3)]
     assert opposite.p == pytest.approx(1 - 5 / math.sqrt(27))
     claim = Claim("c", "s", "6.2", ())
     assert conclude(claim, correct([opposite])).verdict == "contradicted"
-    judged = conclude(claim, correct([opposite, *others, finding(1, [0.4, -0.4, 0.1], pooled=0.3)]))
+    judged = conclude(claim, correct([opposite, *others, evidence(1, [0.4, -0.4, 0.1], pooled=0.3)]))
     assert judged.verdict == "undecided"
     assert opposite.seeds == 4
 
