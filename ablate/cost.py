@@ -25,10 +25,10 @@ def describe(plan: Plan, workers: int) -> str:
         f"{'MB':>6}  state"
     ]
     for row, runs in plan.rows.items():
-        one = runs[0]
-        if one.rows[0] != row:
-            lines.append(f"{row:<{width}} equals {one.rows[0]} at this preset: the same runs fill both")
+        if equals := plan.equals(row):
+            lines.append(f"{row:<{width}} {equals}")
             continue
+        one = runs[0]
         hours = statistics.mean(map(plan.hours, runs))
         memory = "?" if one.memory_mb is None else f"{one.memory_mb:,.0f}"
         state = states(runs) if plan.digests else "unknown: corpus not prepared"

@@ -79,9 +79,7 @@ def exceptions(plan: Plan) -> list[str]:
     said = []
     if changed := plan.changed:
         said.append(f"Changed on top of every row, so these are not the rows as they stand: {changed}.")
-    for row, runs in plan.rows.items():
-        if runs[0].rows[0] != row:
-            said.append(f"{row} equals {runs[0].rows[0]} at this preset: the same runs fill both.")
+    said += [f"{row} {equals}." for row in plan.rows if (equals := plan.equals(row))]
     return said
 
 

@@ -82,6 +82,11 @@ class Plan:
         changes = {key: change for planned in self.runs for key, change in planned.changes.items()}
         return ", ".join(f"{key}={now!r} instead of {then!r}" for key, (then, now) in changes.items())
 
+    def equals(self, row: str) -> str:
+        """Say which row before it a row equals, whose runs fill its cells, too; empty if none."""
+        first = self.rows[row][0].rows[0]
+        return "" if first == row else f"equals {first} at this preset: the same runs fill both"
+
     @cached_property
     def measured_s(self) -> dict[str, float]:
         """Seconds of training, by fingerprint, that runs of the same science took on this machine: their median."""
