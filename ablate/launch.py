@@ -61,13 +61,12 @@ def freeze(planned: PlannedRun) -> None:
     frozen.save(planned.cfg, planned.run.config)
 
 
-def launch(runs: dict[tuple[str, int], RunDir], workers: int, threads: int, console: Console) -> Outcome:
+def launch(runs: dict[tuple[str, int], RunDir], workers: int, console: Console) -> Outcome:
     """Do these runs, some at once, showing all of them; a failing one does not stop the others.
 
     Args:
         runs: frozen runs by row and seed, in the order to start them.
         workers: how many at once.
-        threads: CPU threads of each process.
         console: where to show them: a live table on a terminal, plain lines elsewhere.
 
     Returns:
@@ -92,7 +91,7 @@ def launch(runs: dict[tuple[str, int], RunDir], workers: int, threads: int, cons
             while waiting and len(going) < workers and not interrupts:
                 run = waiting.pop(0)
                 if not run.cancelled.exists():
-                    going[run] = Worker(run, threads)
+                    going[run] = Worker(run)
             if interrupts:
                 waiting.clear()
                 for worker in going.values():

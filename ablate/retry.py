@@ -106,7 +106,7 @@ def old_error(run: RunDir) -> Path:
 
 
 def relaunch(runs: dict[RunDir, Config], console: Console) -> int:
-    """Do these runs here, each with as many threads as it had; gives the exit code."""
+    """Do these runs here, as many at once as was asked for; gives the exit code."""
     groups: dict[str, dict[RunDir, Config]] = {}
     for run, cfg in runs.items():
         groups.setdefault(repr(cfg.cluster), {})[run] = cfg
@@ -114,7 +114,7 @@ def relaunch(runs: dict[RunDir, Config], console: Console) -> int:
     for group in groups.values():
         cluster = next(iter(group.values())).cluster
         shown = {(f"{cfg.preset}/{cfg.row.name} ({run.path.parent.name})", cfg.seed): run for run, cfg in group.items()}
-        outcome = launch(shown, num_workers(cluster), cluster.threads, console)
+        outcome = launch(shown, num_workers(cluster), console)
         if outcome.interrupted:
             return 130
         done += len(outcome.done)

@@ -68,7 +68,7 @@ def do(overrides: list[str], plan_only: bool, say: Callable[[str], None], consol
         for planned in rest:
             freeze(planned)
         runs = {(planned.rows[0], planned.cfg.seed): planned.run for planned in rest}
-        outcome = launch(runs, workers, cluster.threads, console)
+        outcome = launch(runs, workers, console)
         plan = plan_from(overrides, prepare=True, say=say)
     say("\n" + table.write(table.build(plan), "md"))
     return conclude(plan, outcome, say)

@@ -35,10 +35,10 @@ def start(run: RunDir, threads: int, ranks: Ranks = ALONE) -> subprocess.Popen[b
 class Worker:
     """The processes of one run, one per rank."""
 
-    def __init__(self, run: RunDir, threads: int) -> None:
-        """Start them, as many as the frozen configuration says."""
-        num_ranks = frozen.load(run.config).cluster.ranks
-        self.processes = [start(run, threads, ranks) for ranks in Ranks.on_this_machine(num_ranks)]
+    def __init__(self, run: RunDir) -> None:
+        """Start them, as many as the frozen configuration says, each with as many threads."""
+        cluster = frozen.load(run.config).cluster
+        self.processes = [start(run, cluster.threads, ranks) for ranks in Ranks.on_this_machine(cluster.ranks)]
         self.patience_ends_s = math.inf
 
     def poll(self) -> int | None:

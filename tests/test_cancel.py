@@ -44,7 +44,7 @@ def test_a_cancelled_run_of_the_local_pool_stops_at_a_checkpoint_and_the_others_
 
     def pool() -> None:
         outcomes.append(
-            launch.launch({("long", 1): long, ("waiting", 1): waiting, ("other", 1): other}, 1, 1, Console(quiet=True))
+            launch.launch({("long", 1): long, ("waiting", 1): waiting, ("other", 1): other}, 1, Console(quiet=True))
         )
 
     # Its signal handlers are the main thread's business.
@@ -70,7 +70,7 @@ def test_a_launch_does_what_was_cancelled_before():
     run = tiny_run()
     assert cancel.main(["base"]) == 0
     assert read_state(run).words == "stopped: cancelled"
-    launch.launch({("base", 1): run}, 1, 1, Console(quiet=True))
+    launch.launch({("base", 1): run}, 1, Console(quiet=True))
     assert record.comparable(record.read(run)) == undisturbed()
 
 

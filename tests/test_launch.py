@@ -23,7 +23,7 @@ LONG = ["optim.train_steps=20000000", "optim.checkpoint_every_steps=1000000", "o
 def shown(*runs: RunDir, workers: int = 1) -> tuple[launch.Outcome, str]:
     """Launch runs as rows r1, r2 …; give how they ended and what a terminal-less console showed."""
     console = Console(record=True, width=200, file=open(os.devnull, "w"))  # noqa: SIM115 – as long as the process
-    outcome = launch.launch({(f"r{i}", 1): run for i, run in enumerate(runs, 1)}, workers, 1, console)
+    outcome = launch.launch({(f"r{i}", 1): run for i, run in enumerate(runs, 1)}, workers, console)
     console.file.close()
     return outcome, console.export_text()
 

@@ -126,7 +126,7 @@ def ended(worker: Worker) -> int:
 @pytest.mark.usefixtures("workplace")
 def test_two_processes_do_a_run_that_is_told_from_one_processs_by_rounding_only_and_rank_0_writes():  # S9
     run = tiny_run(TWO, "model.dropout=0")
-    assert ended(Worker(run, 1)) == DONE, run.log.read_text()
+    assert ended(Worker(run)) == DONE, run.log.read_text()
     ours, theirs = record.comparable(record.read(run)), undisturbed("model.dropout=0")
     assert ours["fingerprint"] == theirs["fingerprint"]  # the number of processes is no part of it
     assert ours["train"] == pytest.approx(theirs["train"], rel=1e-3)
@@ -238,10 +238,10 @@ def test_a_number_of_processes_that_was_not_planned_is_refused():
 def test_all_ranks_leave_a_run_that_is_done_or_that_another_process_has():  # P7
     run = tiny_run(TWO)
     with lock(run.lock):
-        assert ended(Worker(run, 1)) == HELD
+        assert ended(Worker(run)) == HELD
     assert not run.provenance.exists()
     run.record.write_text("{}")
-    assert ended(Worker(run, 1)) == DONE
+    assert ended(Worker(run)) == DONE
 
 
 @pytest.mark.usefixtures("workplace")
@@ -255,7 +255,7 @@ def test_a_rank_that_cannot_even_start_fails_the_run(monkeypatch):  # S1
         return start(run, threads, ranks)
 
     monkeypatch.setattr(spawn, "start", start_or_fail)
-    assert ended(Worker(run, 1)) == 1
+    assert ended(Worker(run)) == 1
 
 
 @pytest.mark.usefixtures("workplace")
@@ -276,7 +276,7 @@ def test_a_process_that_does_not_end_after_another_has_is_killed(monkeypatch):
         return subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     monkeypatch.setattr(spawn, "start", start)
-    worker = Worker(tiny_run(TWO), 1)
+    worker = Worker(tiny_run(TWO))
     stubborn_one, other = worker.processes
     stubborn_one.stdout.readline()  # from here on it ignores SIGTERM
     other.stdin.close()

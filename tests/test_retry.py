@@ -138,14 +138,15 @@ def test_runs_of_the_local_pool_are_done_again_as_each_was_done(monkeypatch):
     for run in (one, two):
         write_text(run.error, "no luck\n")
 
-    def launch(runs, workers, threads, console):
-        seen.append((list(runs.values()), workers, threads))
-        return retry_launch(runs, workers, 1, console)
+    def launch(runs, workers, console):
+        seen.append((list(runs.values()), workers))
+        return retry_launch(runs, workers, console)
 
     retry_launch = retry.launch
     monkeypatch.setattr(retry, "launch", launch)
     assert retry.main(["--failed"]) == 0
-    assert sorted(seen, key=lambda each: each[1]) == [([one], 3, 2), ([two], 4, 1)]
+    assert sorted(seen, key=lambda each: each[1]) == [([one], 3), ([two], 4)]
+    assert [record.read(run)["provenance"][0]["threads"] for run in (one, two)] == [2, 1]
 
 
 @pytest.fixture
