@@ -1,5 +1,6 @@
 """Figures of frames: ours beside the paper's, and how the runs went. The one door to matplotlib."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
-from ablate.cells import VARIED, row_label
+from ablate.cells import DIGITS, MISSING, VARIED, row_label
 
 WIDTH_IN = 7.1  # the text of an A4 page
 # Okabe & Ito's colours (2008), told apart by colour-blind readers; with line styles and markers also in grey.
@@ -73,12 +74,9 @@ def forest(frame: pd.DataFrame, title: str) -> Figure:
         for ax, (metric, delta) in zip(axes, DELTAS.items(), strict=True):
             ax.axvline(0, color=BASE, linewidth=0.8)
             ours, papers = frame[delta.column], frame[f"paper_{delta.column}"]
-            low, high = (frame[f"{delta.column}_{end}"] for end in ("low", "high"))
-            limits = around([*ours, *papers])
-            ax.set_xlim(*limits)
+            ax.set_xlim(*around([*ours, *papers]))
             ax.plot(papers, heights, "D", markersize=4.5, color=PAPER, fillstyle="none", label="the paper's, one run")
-            ax.hlines(heights, low.clip(*limits), high.clip(*limits), color=OURS, linewidth=1.2)
-            mark_cut(ax, low, high, heights, limits)
+            draw_intervals(ax, frame, delta.column, heights)
             ax.plot(ours, heights, "o", markersize=4, color=OURS, label=f"ours{seeds_in(frame)}")
             say_base(ax, frame, metric, heights)
             ax.set_xlabel(f"{delta.label}; {'left' if metric == 'ppl' else 'right'} is better")
@@ -94,31 +92,27 @@ def forest(frame: pd.DataFrame, title: str) -> Figure:
     return fig
 
 
-def mark_cut(
-    ax: Axes,
-    low: pd.Series,
-    high: pd.Series,
-    at: Sequence[float] | range,
-    limits: tuple[float, float],
-    heads: tuple[str, str] = ("<", ">"),
+def draw_intervals(
+    ax: Axes, frame: pd.DataFrame, column: str, at: Sequence[float] | range, upright: bool = False
 ) -> None:
-    """Put an arrow head where an interval goes on beyond the axis: "<" and ">" across, "v" and "^" upright."""
-    for ends, edge, head in zip((low < limits[0], high > limits[1]), limits, heads, strict=True):
-        for place, beyond in zip(at, ends, strict=True):
-            if beyond:
-                point = (edge, place) if head in "<>" else (place, edge)
-                ax.plot(*point, head, markersize=4, color=OURS, clip_on=False)
+    """Draw the rows' intervals within the axis's limits, with an arrow head where one goes on beyond."""
+    low, high = (frame[f"{column}_{end}"] for end in ("low", "high"))
+    limits = ax.get_ylim() if upright else ax.get_xlim()
+    lines = ax.vlines if upright else ax.hlines
+    lines(at, low.clip(*limits), high.clip(*limits), color=OURS, linewidth=1.2)
+    for cut, edge, head in zip((low < limits[0], high > limits[1]), limits, "v^" if upright else "<>", strict=True):
+        for place in itertools.compress(at, cut):
+            point = (place, edge) if upright else (edge, place)
+            ax.plot(*point, head, markersize=4, color=OURS, clip_on=False)
 
 
 def say_base(ax: Axes, frame: pd.DataFrame, column: str, heights: list[float]) -> None:
     """Write base's own numbers, to which all others are differences, on its line."""
-    for y, row, ours, papers in zip(heights, frame["row"], frame[column], frame[f"paper_{column}"], strict=True):
+    for y, row, *values in zip(heights, frame["row"], frame[column], frame[f"paper_{column}"], strict=True):
         if row == "base":
-            known, printed = (
-                "—" if math.isnan(value) else f"{value:.{2 if column == 'ppl' else 1}f}" for value in (ours, papers)
-            )
+            ours, papers = (MISSING if math.isnan(value) else f"{value:.{DIGITS[column]}f}" for value in values)
             where: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "ha": "center", "va": "center"}
-            ax.text(0.5, y, f"{known}, the paper's {printed}", **where, fontsize=7, bbox={"color": "white", "pad": 1})
+            ax.text(0.5, y, f"{ours}, the paper's {papers}", **where, fontsize=7, bbox={"color": "white", "pad": 1})
 
 
 def around(values: list[float]) -> tuple[float, float]:
@@ -228,11 +222,8 @@ def settings(frame: pd.DataFrame, title: str) -> Figure:
                 papers = rows[f"paper_{delta.column}"].where(rows["row"] != "base", 0.0)
                 ours = rows[delta.column].where((rows["row"] != "base") | rows["ppl"].isna(), 0.0)
                 ax.plot(at, papers, "D--", color=PAPER, fillstyle="none", markersize=4.5, label="the paper's")
-                low, high = (rows[f"{delta.column}_{end}"] for end in ("low", "high"))
-                limits = around([*ours, *papers])
-                ax.vlines(at, low.clip(*limits), high.clip(*limits), color=OURS, linewidth=1.2)
-                mark_cut(ax, low, high, at, limits, ("v", "^"))
-                ax.set_ylim(*limits)
+                ax.set_ylim(*around([*ours, *papers]))
+                draw_intervals(ax, rows, delta.column, at, upright=True)
                 ax.plot(at, ours, "o-", color=OURS, markersize=4, label=f"ours{seeds_in(frame)}")
                 ax.set_xticks(list(at), ticks)
                 ax.set_xlabel(f"({block})  {name}, at this preset")
