@@ -92,9 +92,11 @@ def best_extensions(
     beyond, token = token >= vocab_size, token.clamp(max=vocab_size - 1)
     totals = live.gather(1, parent) + log_probs.view(len(live), -1).gather(1, parent * vocab_size + token)
     top, best = totals.masked_fill_(beyond, -torch.inf).topk(min(count, totals.shape[1]))
-    missing = (0, count - top.shape[1])
-    parent, token = (F.pad(x.gather(1, best), missing) for x in (parent, token))
-    return F.pad(top, missing, value=-torch.inf), parent, token
+    parent, token = parent.gather(1, best), token.gather(1, best)
+    if missing := count - top.shape[1]:
+        parent, token = F.pad(parent, (0, missing)), F.pad(token, (0, missing))
+        top = F.pad(top, (0, missing), value=-torch.inf)
+    return top, parent, token
 
 
 class Beams:
@@ -138,9 +140,11 @@ class Beams:
         """
         log_prob, which = ended.max(1)  # all are of one length, so the likeliest also scores best
         score = log_prob / penalty(self.prefixes.shape[2] + 1, self.alpha)
-        for i in torch.nonzero(score > self.best_score)[:, 0].tolist():
-            ids = self.prefixes[i, parent[i, which[i]]].tolist()
-            self.best[int(self.sentence[i])] = Hypothesis(ids, float(score[i]), float(log_prob[i]))
+        better = torch.nonzero(score > self.best_score)[:, 0]
+        ids = self.prefixes[better, parent[better, which[better]]]
+        found = (x.tolist() for x in (self.sentence[better], ids, score[better], log_prob[better]))
+        for sentence, *hypothesis in zip(*found, strict=True):
+            self.best[sentence] = Hypothesis(*hypothesis)
         self.best_score = torch.maximum(self.best_score, score)
 
     def done(self) -> Bool[Tensor, "B"]:

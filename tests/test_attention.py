@@ -222,13 +222,3 @@ def test_unfused_fans_are_those_of_each_matrix():
     query, key, value = SelfAttention(model).qkv.weight.split([100, 100, 1200])
     for weight, bound in ((query, 0.1225), (key, 0.1225), (value, 0.0632)):  # √(6/400), √(6/1500)
         assert weight.abs().max().item() == pytest.approx(bound, rel=2e-3)
-
-
-def test_beams_attend_as_positions_of_their_sentence():
-    torch.manual_seed(0)
-    attention, memory, beams = CrossAttention(SMALL), torch.randn(2 * 5, 12), torch.randn(2, 4, 12)
-    projected = attention.project(memory, of_lengths(5, 5))
-    together = attention.step(beams, *projected, mask=None)
-    for beam in range(4):
-        alone = attention.step(beams[:, beam : beam + 1], *projected, mask=None)
-        torch.testing.assert_close(together[:, beam : beam + 1], alone)

@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 
 import pytest
 import torch
@@ -8,8 +9,9 @@ from torch import Tensor, nn
 
 from ablate.config import ModelConfig
 from ablate.model import inference
-from ablate.model.inference import CACHE_BLOCK, Decoder, take_
+from ablate.model.inference import CACHE_BLOCK, Decoder, attend_beams, take_
 from ablate.model.linear import PackedLinear, has_kernels
+from ablate.model.ragged import HIDDEN
 from ablate.model.transformer import Transformer
 
 PAD, EOS, VOCAB_SIZE = 0, 1, 17
@@ -90,6 +92,23 @@ def test_beams_and_sentences_can_be_reordered_and_dropped(data: st.DataObject, n
             left = [left[sentence] for sentence in kept]
             ids = [data.draw(st.integers(2, VOCAB_SIZE - 1)) for _ in parents]
             prefixes = [[*prefixes[row], i] for row, i in zip(parents, ids, strict=True)]
+
+
+def test_beams_attend_to_what_they_see_of_their_sentence_head_by_head():
+    torch.manual_seed(0)
+    num_sentences, k, h, d_k, d_v, entries = 2, 4, 3, 5, 7, 6
+    query = torch.randn(num_sentences, k, h, d_k)
+    keys, values = torch.randn(num_sentences, h, entries, d_k), torch.randn(num_sentences, h, entries, d_v)
+    seen = torch.rand(num_sentences, k, entries) > 0.4
+    seen[..., 0] = True
+    expected = torch.empty(num_sentences, k, h, d_v)
+    for s, beam, head in itertools.product(range(num_sentences), range(k), range(h)):
+        visible = seen[s, beam]
+        scores = keys[s, head, visible] @ query[s, beam, head] / 5**0.5
+        expected[s, beam, head] = scores.softmax(0) @ values[s, head, visible]
+    mask = torch.where(seen, 0.0, HIDDEN).repeat_interleave(h, 0)  # (B · h, k, E)
+    found = attend_beams(query.reshape(8, 15), keys.transpose(2, 3).flatten(0, 1), values.flatten(0, 1), mask, h)
+    torch.testing.assert_close(found, expected.view(8, 21))
 
 
 @torch.no_grad()

@@ -38,7 +38,7 @@ class _Attend(torch.autograd.Function):
 
 
 def scaled_product(
-    a: Float[Tensor, "B T n"], b: Float[Tensor, "B n S"], scale: float, bias: Float[Tensor, "B T S"] | None = None
+    a: Float[Tensor, "B T n"], b: Float[Tensor, "B n S"], scale: float, bias: Float[Tensor, "B #T S"] | None = None
 ) -> Float[Tensor, "B T S"]:
     """Compute scale · a b + bias in one pass."""
     if bias is None:
@@ -92,16 +92,6 @@ def fused(
     return F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal, scale=scale)[..., :d_v]
 
 
-def split_heads(x: Float[Tensor, "B T width"], num_heads: int) -> Float[Tensor, "B h T d"]:
-    """View the last axis as heads of equal width, and put the heads before the positions."""
-    return x.view(*x.shape[:2], num_heads, -1).transpose(1, 2)
-
-
-def join_heads(heads: Float[Tensor, "B h T d"]) -> Float[Tensor, "B T h*d"]:
-    """Lay the heads side by side."""
-    return heads.transpose(1, 2).flatten(2)
-
-
 def xavier_uniform(weight: Float[Tensor, "rows d_in"], parts: list[int]) -> None:
     """Initialise a fused projection in place, uniform in ±√(6 / (fan_in + fan_out)), part by part.
 
@@ -124,13 +114,6 @@ class SelfAttention(nn.Module):
         self.qkv = Linear(model.d_model, sum(self.widths), bias=model.attention_bias)
         self.out = Linear(self.widths[2], model.d_model, bias=model.attention_bias)
         xavier_uniform(self.qkv.weight, [sum(self.widths)] if model.fused_init else self.widths)
-
-    def project(
-        self, x: Float[Tensor, "B T d_model"]
-    ) -> tuple[Float[Tensor, "B h T d_k"], Float[Tensor, "B h T d_k"], Float[Tensor, "B h T d_v"]]:
-        """Give the queries, keys and values of every head."""
-        query, key, value = (split_heads(part, self.num_heads) for part in self.qkv(x).split(self.widths, dim=-1))
-        return query, key, value
 
     def forward(
         self, x: Float[Tensor, "N d_model"], sentences: Ragged, causal: bool = False
@@ -169,15 +152,4 @@ class CrossAttention(nn.Module):
         key, value = self.project(memory, src)
         (query,) = to_heads(self.query(x), tgt, self.num_heads, self.head_widths[:1])
         attended: Tensor = self.out(to_rows(attend(query, key, value, src.mask), tgt))
-        return attended
-
-    def step(
-        self,
-        x: Float[Tensor, "B T d_model"],
-        key: Float[Tensor, "B h S d_k"],
-        value: Float[Tensor, "B h S d_v"],
-        mask: Float[Tensor, "B 1 1 S"] | None,
-    ) -> Float[Tensor, "B T d_model"]:
-        """Attend from every position of `x` to the projected memory; beams of a sentence can be its positions."""
-        attended: Tensor = self.out(join_heads(attend(split_heads(self.query(x), self.num_heads), key, value, mask)))
         return attended

@@ -1,18 +1,20 @@
 """The Transformer as beam search runs it: one position at a time, weights packed for a CPU, no key ever moved.
 
 Axes: B sentences being decoded, k beams of each, N = B · k rows, sentence by sentence, S source length, h heads,
-V vocabulary, E entries of a cache.
+`heads` those of all sentences, B · h, V vocabulary, E entries of a cache.
 """
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ablate.model.attention import attend, join_heads
+from ablate.model.attention import scaled_product
 from ablate.model.linear import PackedLinear, has_kernels
 from ablate.model.ragged import HIDDEN, Ragged
 from ablate.model.transformer import DecoderLayer, Transformer
@@ -25,44 +27,51 @@ PACKED_FROM = 2**15  # weights; the call of oneDNN costs more than packing gains
 class LayerState:
     """What one decoder layer keeps between steps.
 
-    The last two axes of keys are swapped in memory, as products with a few queries are faster so; see `room_for_keys`.
+    Keys lie in memory with their last axes swapped, as products with a few queries are faster so.
     """
 
-    keys: Tensor  # (B, h, capacity, d_k) of the self-attention; the first E entries are in use
-    values: Tensor  # (B, h, capacity, d_v)
-    memory_key: Tensor  # (B, h, S, d_k) of the encoder's output
-    memory_value: Tensor  # (B, h, S, d_v)
+    keys: Tensor  # (heads, d_k, capacity) of the self-attention; the first E entries are in use
+    values: Tensor  # (heads, capacity, d_v)
+    memory_keys: Tensor  # (heads, d_k, S) of the encoder's output
+    memory_values: Tensor  # (heads, S, d_v)
+    num_heads: int  # h
 
     @classmethod
-    def of(cls, key: Float[Tensor, "B h S d_k"], value: Float[Tensor, "B h S d_v"]) -> "LayerState":
+    def of(cls, keys: Float[Tensor, "B h S d_k"], values: Float[Tensor, "B h S d_v"]) -> "LayerState":
         """Begin with this memory and no entries."""
-        num_sentences, h, src_len, _ = key.shape
-        values = value.new_zeros(num_sentences, h, CACHE_BLOCK, value.shape[3])
-        state = cls(room_for_keys(key, CACHE_BLOCK), values, room_for_keys(key, src_len), value)
-        state.memory_key.copy_(key)
-        return state
+        memory = keys.transpose(2, 3).flatten(0, 1).contiguous(), values.flatten(0, 1)
+        count, d_k, d_v = len(memory[0]), keys.shape[3], values.shape[3]
+        own = keys.new_zeros(count, d_k, CACHE_BLOCK), values.new_zeros(count, CACHE_BLOCK, d_v)
+        return cls(*own, *memory, keys.shape[1])
+
+    @property
+    def num_sentences(self) -> int:
+        """B."""
+        return len(self.keys) // self.num_heads
+
+    def by_sentence(self, kept: Float[Tensor, "heads x y"]) -> Float[Tensor, "B h x y"]:
+        """View one of its tensors sentence by sentence."""
+        return kept.view(-1, self.num_heads, *kept.shape[1:])
+
+    def add(self, keys: Float[Tensor, "N _"], values: Float[Tensor, "N _"], new: slice) -> None:
+        """Write down the entries of a position, one for each beam."""
+        num_beams = new.stop - new.start
+        of_keys, of_values = self.by_sentence(self.keys), self.by_sentence(self.values)
+        of_keys[..., new] = keys.view(-1, num_beams, self.num_heads, of_keys.shape[2]).permute(0, 2, 3, 1)
+        of_values[:, :, new] = values.view(-1, num_beams, self.num_heads, of_values.shape[3]).transpose(1, 2)
 
     def keep(self, left: Int[Tensor, "B E_left"], room: int) -> None:
         """Keep these entries of each sentence, and make room for more."""
-        keys, values = (
-            old.gather(2, left[:, None, :, None].expand(-1, old.shape[1], -1, old.shape[3]))
-            for old in (self.keys, self.values)
-        )
-        num_sentences, h, num_left, d_v = values.shape
-        self.keys = room_for_keys(keys, num_left + room)
-        self.values = values.new_zeros(num_sentences, h, num_left + room, d_v)
-        self.keys[:, :, :num_left], self.values[:, :, :num_left] = keys, values
+        left = left.repeat_interleave(self.num_heads, 0)  # (heads, E_left)
+        keys = self.keys.gather(2, left[:, None].expand(-1, self.keys.shape[1], -1))
+        values = self.values.gather(1, left[:, :, None].expand(-1, -1, self.values.shape[2]))
+        self.keys, self.values = F.pad(keys, (0, room)), F.pad(values, (0, 0, 0, room))
 
     def select(self, sentences: Int[Tensor, "B"]) -> None:
         """Keep these sentences."""
-        self.keys, self.values = take_(self.keys, sentences), take_(self.values, sentences)
-        self.memory_key = take_(self.memory_key, sentences)
-        self.memory_value = take_(self.memory_value, sentences)
-
-
-def room_for_keys(like: Float[Tensor, "B h _ d_k"], entries: int) -> Float[Tensor, "B h {entries} d_k"]:
-    """Give zeros whose last two axes are swapped in memory."""
-    return like.new_zeros(*like.shape[:2], like.shape[3], entries).transpose(2, 3)
+        for name in ("keys", "values", "memory_keys", "memory_values"):
+            kept = take_(self.by_sentence(getattr(self, name)), sentences)
+            setattr(self, name, kept.flatten(0, 1))
 
 
 @dataclass
@@ -93,7 +102,7 @@ class State:
 
     def add_position(self) -> slice:
         """Make an entry for each beam of each sentence, visible to it alone, and say where they are in the cache."""
-        num_sentences, _, capacity, _ = self.layers[0].keys.shape
+        capacity, num_sentences = self.layers[0].keys.shape[2], self.layers[0].num_sentences
         k = len(self.visible) // num_sentences
         if self.visible.shape[1] + k > capacity:
             self.collect(max(CACHE_BLOCK, k))
@@ -105,7 +114,7 @@ class State:
 
     def collect(self, room: int) -> None:
         """Drop the entries that are in nobody's past, and make room for new ones."""
-        num_sentences = len(self.layers[0].keys)
+        num_sentences = self.layers[0].num_sentences
         used = (self.visible == 0).view(num_sentences, -1, self.visible.shape[1]).any(1)  # (B, E)
         left = (~used).int().argsort(dim=1, stable=True)[:, : used.sum(1).max()]  # (B, E_left), in their order
         self.visible = self.visible.gather(1, left.repeat_interleave(len(self.visible) // num_sentences, 0))
@@ -160,27 +169,54 @@ class Decoder:
 
         N is the number of sentences at first, then what `State.select` says.
         """
-        x = self.model.embedding(ids[:, None]) + self.model.tgt_positions(state.length, 1)
-        x = x.view(len(state.layers[0].keys), -1, x.shape[2])  # (B, k, d_model)
+        x = self.model.embedding(ids) + self.model.tgt_positions(state.length, 1)  # (N, d_model)
+        num_sentences, num_heads = state.layers[0].num_sentences, state.layers[0].num_heads
         new = state.add_position()
-        visible = state.visible.view(len(x), 1, x.shape[1], -1)
+        visible = of_heads(state.visible.view(num_sentences, 1, -1, new.stop), num_heads)
+        mask = None if state.mask is None else of_heads(state.mask, num_heads)
         for layer, layer_state in zip(self.model.decoder, state.layers, strict=True):
-            x = step(layer, x, layer_state, visible, state.mask, new)
-        return self.output(x.flatten(0, 1))
+            x = step(layer, x, layer_state, visible, mask, new)
+        return self.output(x)
+
+
+def of_heads(mask: Float[Tensor, "B 1 #k E"], num_heads: int) -> Float[Tensor, "heads #k E"]:
+    """Repeat a mask for every head."""
+    return mask.expand(-1, num_heads, -1, -1).flatten(0, 1)
 
 
 def step(
     layer: DecoderLayer,
-    x: Float[Tensor, "B k d_model"],
+    x: Float[Tensor, "N d_model"],
     kept: LayerState,
-    visible: Float[Tensor, "B 1 k E"],
-    mask: Float[Tensor, "B 1 1 S"] | None,
+    visible: Float[Tensor, "heads k E"],
+    mask: Float[Tensor, "heads 1 S"] | None,
     new: slice,
-) -> Float[Tensor, "B k d_model"]:
-    """Decode the next position one layer further; the beams of a sentence are as if they were its positions."""
-    query, kept.keys[:, :, new], kept.values[:, :, new] = layer.attention.project(x)
-    attended = attend(query, kept.keys[:, :, : new.stop], kept.values[:, :, : new.stop], visible)
-    x = layer.attention_norm(x, layer.attention.out(join_heads(attended)))
-    x = layer.cross_attention_norm(x, layer.cross_attention.step(x, kept.memory_key, kept.memory_value, mask))
-    x = layer.feed_forward_norm(x, layer.feed_forward(x))
-    return x
+) -> Float[Tensor, "N d_model"]:
+    """Decode the next position one layer further: `DecoderLayer.forward` without dropout, in as few calls as it takes.
+
+    At these sizes calling takes as long as computing, and threads wait for each other's calls.
+    """
+    attention, cross = layer.attention, layer.cross_attention
+    query, key, value = attention.qkv(x).split(attention.widths, dim=1)
+    kept.add(key, value, new)
+    heads = attend_beams(query, kept.keys[:, :, : new.stop], kept.values[:, : new.stop], visible, kept.num_heads)
+    x = layer.attention_norm.norm(x + attention.out(heads))
+    heads = attend_beams(cross.query(x), kept.memory_keys, kept.memory_values, mask, kept.num_heads)
+    x = layer.cross_attention_norm.norm(x + cross.out(heads))
+    return layer.feed_forward_norm.norm(x + layer.feed_forward(x))
+
+
+def attend_beams(
+    query: Float[Tensor, "N _"],
+    keys: Float[Tensor, "heads d_k E"],
+    values: Float[Tensor, "heads E d_v"],
+    mask: Float[Tensor, "heads #k E"] | None,
+    num_heads: int,
+) -> Float[Tensor, "N _"]:
+    """Compute softmax(Q Kᵀ / √d_k + mask) V (equation 1); the beams of a sentence are as if they were its positions."""
+    num_rows, (count, d_k, _) = len(query), keys.shape
+    num_beams = num_rows * num_heads // count
+    query = query.view(-1, num_beams, num_heads, d_k).transpose(1, 2).reshape(count, num_beams, d_k)
+    weights = scaled_product(query, keys, 1 / math.sqrt(d_k), mask).softmax(-1)
+    heads = torch.bmm(weights, values).view(-1, num_heads, num_beams, values.shape[2])
+    return heads.transpose(1, 2).reshape(num_rows, -1)
