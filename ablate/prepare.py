@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
         epilog=f"{EXAMPLES} ({data_root()}).",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="as for ablate.run; only data.* matters here")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="as for ablate.run; only the corpus matters")
     parser.add_argument("--config-dir", metavar="FOLDER", help="a folder of your own configuration files")
     parser.add_argument(
         "--processes", type=int, default=0, metavar="N", help="that encode (default: one for each core); same result"
