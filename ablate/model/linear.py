@@ -4,6 +4,7 @@ oneDNN lays the weights out for its kernels first: anew in every call for traini
 decoding. Results are those of torch's kernels up to rounding.
 """
 
+import os
 from typing import Any
 
 import torch
@@ -12,6 +13,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 LARGE = 2**19  # weights; in training, oneDNN is 1.05 to 1.4 times as fast for a matrix so large, and gains little below
+
+# oneDNN makes a kernel for every number of rows, and torch and oneDNN keep the last 1,024 each: gigabytes, as what they
+# keep lies between large blocks that are freed. A run's batches differ in their rows, so few are used again after their
+# own update, which needs about a dozen; so does a thread that decodes. Both read this when the first kernel is made.
+for cache in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
+    os.environ.setdefault(cache, str(16 * torch.get_num_threads()))
 
 
 def has_kernels(weight: Tensor) -> bool:
