@@ -57,6 +57,9 @@ def lead(run: RunDir, cfg: Config, stop: StopFlag, group: Group) -> None:
             on_progress=lambda numbers: run.beat(**total, **numbers),
             say=say,
         )
+        if trainer.gain is not None:
+            attempts[-1]["compile"] = asdict(trainer.gain)
+            write_json(run.provenance, attempts)
         try:
             progress = trainer.run()
             results = judge(

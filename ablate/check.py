@@ -113,6 +113,8 @@ def check(cfg: Config) -> None:
         raise ConfigError("tracking.model_artifact", True, "has no effect with tracking=none; set it to false")
     if cfg.precision == "bf16" and cfg.device == "mps":
         raise ConfigError("precision", "bf16", "needs device=cuda or cpu, got device=mps; use fp32")
+    if cfg.compile and cfg.device == "mps":
+        raise ConfigError("compile", True, "needs device=cuda or cpu, got device=mps; use false")
     if isinstance(cfg.cluster, SlurmCluster):
         check_slurm(cfg.cluster, cfg.device)
     if cfg.cluster.ranks > 1 and cfg.device == "mps":

@@ -236,6 +236,7 @@ class Config:
     optim: OptimConfig
     decode: DecodeConfig
     precision: str  # of training's matrix products: auto: bf16 on CUDA, else fp32; fp32; bf16 (on a CPU, if it has it)
+    compile: bool  # training's layers by torch's compiler; changes rounding, says what it gains; needs a C++ compiler
     device: str  # auto, cpu, cuda or mps
     seeds: int  # runs per row: seeds 1 … seeds
     seed: int  # of this run; set by the plan

@@ -9,6 +9,8 @@ from ablate.config import KINDS, Config
 from ablate.errors import ConfigError, nearest
 from ablate.rundir import write_text
 
+LATER: dict[str, Any] = {"compile": False}  # fields that files of 0.1.0 lack, and what it did
+
 
 def from_dict(tree: dict[str, Any]) -> Config:
     """Build a typed configuration from nested dictionaries; types are checked and unknown keys refused.
@@ -33,5 +35,6 @@ def save(cfg: Config, path: Path) -> None:
 
 
 def load(path: Path) -> Config:
-    """Read a frozen configuration."""
-    return from_dict(OmegaConf.to_container(OmegaConf.load(path)))  # type: ignore[arg-type]
+    """Read a frozen configuration; one that an older version wrote, as that version meant it."""
+    tree: dict[str, Any] = OmegaConf.to_container(OmegaConf.load(path))  # type: ignore[assignment]
+    return from_dict({**LATER, **tree})

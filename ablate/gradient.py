@@ -51,7 +51,10 @@ def accumulate_gradients(
     num_tokens = group.total(torch.full((), tgt_tokens, dtype=exact, device=device))  # torch.tensor waits for a GPU
     share = (1 / num_tokens).float()  # of a token in the mean
     for batch in batches:
-        src, tgt = (Ragged.of(torch.from_numpy(ids), model.pad_id).to(device) for ids in (batch.src, batch.tgt))
+        src, tgt = (
+            Ragged.of(torch.from_numpy(ids), model.pad_id, always_mask=model.compiled is not None).to(device)
+            for ids in (batch.src, batch.tgt)
+        )
         with torch.autocast(device, dtype=torch.bfloat16, enabled=bf16):
             hidden, output = model.predict(src, tgt)  # (N, d_model), (V, d_model)
             loss, nll = smoothed_loss(hidden, output, tgt.ids, label_smoothing, smoothing)

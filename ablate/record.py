@@ -17,7 +17,8 @@ was killed and resumed writes the same (`comparable`).
     checkpoint    rule ("last" or "mean of the last k"), steps
     timing        train_s, flops_per_s (counted as the plan does), steps_per_s, tgt_tokens_per_s,
                   src_tgt_tokens_per_s, evaluate_s, peak_memory_mb
-    provenance    one entry per attempt: time, command that does the run again, host, versions, commit, code digest
+    provenance    one entry per attempt: time, command that does the run again, host, versions, commit, code digest;
+                  with compile=true also compile: compile_s, plain_batch_s, compiled_batch_s
 """
 
 import hashlib

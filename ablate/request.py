@@ -16,7 +16,7 @@ from ablate.scale import scaled
 
 # What names, places or watches a row's runs, and cannot change what they are.
 NOT_SETTINGS = (
-    *("preset", "seeds", "plan_only", "runs_dir", "device", "tracking", "cluster"),
+    *("preset", "seeds", "plan_only", "runs_dir", "device", "compile", "tracking", "cluster"),
     *("keep_checkpoints", "log_every_steps"),
 )
 

@@ -12,6 +12,7 @@ import torch
 
 from ablate import checkpoint
 from ablate.adam import Adam
+from ablate.compiled import Gain, compile_layers, typical
 from ablate.config import Config
 from ablate.data.batch import Batch, Batches, share
 from ablate.data.packed import Packed
@@ -108,6 +109,19 @@ class Trainer:
             self.optimizer.load_state_dict(state["optimizer"])
             self.progress = Progress(**state["progress"])
             say(f"resumed after update {self.progress.step}")
+        self.gain: Gain | None = None  # by compiling
+        left = optim.train_steps - self.progress.step
+        if cfg.compile and left:
+            batch = typical(self.batches)
+            sizes = (
+                *batch.src.shape,
+                *batch.tgt.shape,
+                batch.num_src_tokens,
+                batch.num_tgt_tokens,
+                cfg.cluster.threads,
+            )
+            self.gain = compile_layers(model.train(), lambda: self.gradient([batch], ALONE), sizes)
+            say(self.gain.words(left * optim.accumulate))
         # Updates since the numbers were last read: each with its number, its last batch's place, its source tokens.
         self.unread: list[tuple[int, tuple[int, int], int, Update]] = []
         self.rates: dict[str, float] = {}  # as last logged
@@ -152,21 +166,19 @@ class Trainer:
             micro_batches.append(batch)
         self.model.zero_grad(set_to_none=True)
         torch.manual_seed(generator_seed(cfg.seed, step, self.group.rank))
-        update = accumulate_gradients(
-            self.model,
-            share(self.batches.packed, micro_batches, self.group.rank, self.group.count),
-            optim.label_smoothing,
-            optim.smoothing,
-            cfg.device,
-            cfg.precision == "bf16",
-            self.group,
-        )
+        update = self.gradient(share(self.batches.packed, micro_batches, self.group.rank, self.group.count), self.group)
         self.optimizer.step(self.rate(step))
         progress.step, progress.epoch, progress.position = step, epoch, position + 1
         src_tokens = sum(batch.num_src_tokens for batch in micro_batches)
         progress.src_tokens += src_tokens
         progress.tgt_tokens += sum(batch.num_tgt_tokens for batch in micro_batches)
         self.unread.append((step, (epoch, position), src_tokens, update))
+
+    def gradient(self, batches: list[Batch], group: Group) -> Update:
+        """Put the gradient of these micro-batches, and of the group's others, into `.grad`."""
+        cfg, optim = self.cfg, self.cfg.optim
+        smoothed = optim.label_smoothing, optim.smoothing
+        return accumulate_gradients(self.model, batches, *smoothed, cfg.device, cfg.precision == "bf16", group)
 
     def rate(self, step: int) -> float:
         """Give the learning rate of an update."""

@@ -159,7 +159,9 @@ def in_process(script: Path, shape: str, threads: int, scratch: str) -> Callable
 
     def measure(name: str) -> dict[str, float]:
         numbers = child([str(script), "--worker", name, "--shape", shape, "--threads", str(threads)], threads, scratch)
-        print(f"{name:<14} {numbers['tokens_per_s']:10,.0f} tokens/s {numbers['peak_mb']:9,.0f} MB", file=sys.stderr)
+        compiled = f"  compiled in {numbers['compile_s']:.0f} s" if "compile_s" in numbers else ""
+        speed = f"{numbers['tokens_per_s']:10,.0f} tokens/s {numbers['peak_mb']:9,.0f} MB"
+        print(f"{name:<14} {speed}{compiled}", file=sys.stderr)
         return numbers
 
     return measure
@@ -202,7 +204,8 @@ def markdown(results: dict[str, list[dict[str, float]]], failed: dict[str, str])
     ]
     for name, numbers in middle.items():
         speeds = [one["tokens_per_s"] for one in results[name]]
-        ratios = {key: f"{ours[key] / numbers[key]:.2f}" if ours else "–" for key in numbers}
+        compared = ("tokens_per_s", "tokens_per_cpu_s", "peak_mb")
+        ratios = {key: f"{ours[key] / numbers[key]:.2f}" if ours else "–" for key in compared}
         cells = [name, f"{numbers['tokens_per_s']:,.0f}", f"{min(speeds):,.0f} – {max(speeds):,.0f}"]
         cells += [ratios["tokens_per_s"], f"{numbers['tokens_per_cpu_s']:,.0f}", ratios["tokens_per_cpu_s"]]
         cells += [f"{numbers['peak_mb']:,.0f}", ratios["peak_mb"]]

@@ -145,6 +145,7 @@ def test_an_unknown_choice_is_refused_with_all_valid_ones(name):
         ({"decode.average_checkpoints": 3, "keep_checkpoints": 2}, "decode.average_checkpoints"),
         ({"decode.beam_size": 1, "decode.length_penalty": 0.6}, "decode.length_penalty"),
         ({"precision": "bf16", "device": "mps"}, "precision"),
+        ({"compile": True, "device": "mps"}, "compile"),
     ],
 )
 def test_settings_that_cannot_go_together_are_refused(changes, field):

@@ -14,6 +14,14 @@ def test_a_frozen_configuration_reads_back_as_it_was(cfg, tmp_path):
     assert load(tmp_path / "config.yaml") == cfg
 
 
+def test_what_an_older_version_froze_means_what_it_meant(tmp_path):
+    save(SMOKE, tmp_path / "config.yaml")
+    text = (tmp_path / "config.yaml").read_text()
+    assert "\ncompile: false\n" in text
+    (tmp_path / "config.yaml").write_text(text.replace("compile: false\n", ""))
+    assert load(tmp_path / "config.yaml") == SMOKE
+
+
 def test_an_unknown_corpus_is_refused_with_the_known_ones():
     tree = dataclasses.asdict(SMOKE)
     tree["data"]["name"] = "wmt"

@@ -68,6 +68,7 @@ OUTSIDE = {
     "seed": 7,
     "seeds": 3,
     "device": "cuda",
+    "compile": True,
     "runs_dir": "/elsewhere",
     "keep_checkpoints": 9,
     "log_every_steps": 1,

@@ -21,6 +21,7 @@ ORDER = [
     "loss checkpoint decode track judge draw probe pace",
     "evaluate parallel",
     "gradient",
+    "compiled",
     "train",
     "attempt",
     "worker",
@@ -36,7 +37,7 @@ ORDER = [
     "dashboard",
 ]
 # Only these may load torch: planning, the table and the commands around them do without.
-TORCH = "model loss adam beam checkpoint decode evaluate parallel gradient train attempt translate probe"
+TORCH = "model loss adam beam checkpoint decode evaluate parallel gradient compiled train attempt translate probe"
 DOORS = {
     "hydra": {"compose", "run"},
     "sacrebleu": {"bleu", "data"},

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ablate.config import ModelConfig
 from ablate.errors import ConfigError
+from ablate.model.opaque import opaque
 from ablate.model.ragged import Ragged
 
 SINUSOID_ROWS = 512  # positions made at first; a longer sequence extends them
@@ -39,15 +40,28 @@ def sinusoid(num_positions: int, d_model: int, layout: str) -> Float[Tensor, "L 
     return waves.flatten(1)[:, :d_model].float()
 
 
+def draw_kept(x: Tensor, num_dropped: int) -> Tensor:
+    """Draw which elements dropout keeps, as bytes of 0 and 1; of 2^16 values that a draw can have, so many drop one."""
+    draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
+    kept = torch.empty(x.shape, dtype=torch.uint8)  # a bool would be slower to make and to multiply with
+    return torch.ge(draws[: x.numel()].view(x.shape), num_dropped - 2**15, out=kept)
+
+
+_draw_kept = opaque(
+    "draw_kept(Tensor x, int num_dropped) -> Tensor",
+    draw_kept,
+    lambda x, num_dropped: torch.empty_like(x, dtype=torch.uint8),
+    random=True,
+)
+
+
 class _Dropout(torch.autograd.Function):
     """Dropout on a CPU, added to another tensor; one byte for each element is kept for the gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, residual: Tensor | None, p: float) -> Tensor:
         num_dropped = min(max(round(p * 2**16), 1), 2**16 - 1)  # of the 2^16 values a draw can have
-        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
-        kept = torch.empty(x.shape, dtype=torch.uint8)  # a bool would be slower to make and to multiply with
-        torch.ge(draws[: x.numel()].view(x.shape), num_dropped - 2**15, out=kept)
+        kept = _draw_kept(x, num_dropped)
         ctx.save_for_backward(kept)
         ctx.dtype, ctx.residual, ctx.scale = x.dtype, residual is not None, 2**16 / (2**16 - num_dropped)
         return (x * kept).mul_(ctx.scale) if residual is None else torch.addcmul(residual, x, kept, value=ctx.scale)

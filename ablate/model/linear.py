@@ -12,7 +12,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ablate.model.opaque import opaque
+
 LARGE = 2**19  # weights; in training, oneDNN is 1.05 to 1.4 times as fast for a matrix so large, and gains little below
+ONEDNN = torch.backends.mkldnn.is_available()
 
 # oneDNN makes a kernel for every number of rows, and torch and oneDNN keep the last 1,024 each: gigabytes, as what they
 # keep lies between large blocks that are freed. A run's batches differ in their rows, so few are used again after their
@@ -23,13 +26,20 @@ for cache in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
 
 def has_kernels(weight: Tensor) -> bool:
     """Whether oneDNN can multiply with a matrix where it lies."""
-    return weight.device.type == "cpu" and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available()
+    return weight.device.type == "cpu" and weight.dtype == torch.float32 and ONEDNN
 
 
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Compute x · weightᵀ + bias by oneDNN, without a gradient; the weight may be transposed, or packed by it."""
     product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return product
+
+
+_multiply = opaque(
+    "multiply(Tensor x, Tensor weight, Tensor? bias) -> Tensor",
+    multiply,
+    lambda x, weight, bias: x.new_empty(*x.shape[:-1], weight.shape[0]),
+)
 
 
 def product(x: Float[Tensor, "N d_in"], weight: Float[Tensor, "d_out d_in"]) -> Float[Tensor, "N d_out"]:
@@ -46,14 +56,14 @@ class _Linear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.has_bias = bias is not None
-        return multiply(x, weight, bias)
+        return _multiply(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         rows = grads[0].flatten(0, -2)
         grad_weight = rows.t() @ x.flatten(0, -2)
-        return multiply(grads[0], weight.t(), None), grad_weight, rows.sum(0) if ctx.has_bias else None
+        return _multiply(grads[0], weight.t(), None), grad_weight, rows.sum(0) if ctx.has_bias else None
 
 
 class Linear(nn.Linear):

@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ablate.model.opaque import opaque
+
 # Added to the scores of hidden keys. Finite, so that a sentence whose keys are all hidden has uniform weights
 # instead of NaN; large enough that exp() of it is exactly 0 beside any other key, in bfloat16 too.
 HIDDEN = -1e9
@@ -30,12 +32,18 @@ class Ragged:
     places: dict[tuple[int, ...], tuple[Tensor, Tensor]] = field(default_factory=dict)  # what `moves` has found
 
     @classmethod
-    def of(cls, ids: Int[Tensor, "B L"], pad_id: int) -> "Ragged":
-        """Leave out the padding of sentences that are padded at the end; ids on a GPU would be waited for."""
+    def of(cls, ids: Int[Tensor, "B L"], pad_id: int, always_mask: bool = False) -> "Ragged":
+        """Leave out the padding of sentences that are padded at the end; ids on a GPU would be waited for.
+
+        Args:
+            ids: on a CPU.
+            pad_id: of padding.
+            always_mask: have a mask also where it hides nothing: one kind of batch less.
+        """
         real = ids != pad_id
         slots = real.flatten().nonzero()[:, 0]
         tokens = real.flatten().cumsum(0).sub_(1).clamp_(min=0).view_as(ids)
-        mask = None if real.all() else torch.where(real, 0.0, HIDDEN)[:, None, None, :]
+        mask = None if real.all() and not always_mask else torch.where(real, 0.0, HIDDEN)[:, None, None, :]
         return cls(ids.flatten()[slots], slots % ids.shape[1], slots, tokens, mask)
 
     def to(self, device: str | torch.device) -> "Ragged":
@@ -82,32 +90,43 @@ def pick(x: Tensor, places: Tensor, piece: int) -> Tensor:
     return x.reshape(-1, piece).index_select(0, places).flatten()
 
 
+_pick = opaque(
+    "pick(Tensor x, Tensor places, int piece) -> Tensor",
+    pick,
+    lambda x, places, piece: x.new_empty(places.shape[0] * piece),
+)
+
+
 class _ToHeads(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, sentences: Ragged, num_heads: int, widths: tuple[int, ...]) -> Any:
-        spread, ctx.collected = sentences.moves(num_heads, widths)
-        ctx.shape, ctx.piece = rows.shape, math.gcd(*widths)
-        batch, length = sentences.tokens.shape
-        parts = pick(rows, spread, ctx.piece).split([batch * num_heads * length * width for width in widths])
-        return tuple(part.view(batch, num_heads, length, -1) for part in parts)
+    def forward(ctx: Any, rows: Tensor, spread: Tensor, collected: Tensor, shapes: list[tuple[int, ...]]) -> Any:
+        ctx.save_for_backward(collected)
+        ctx.shape, ctx.piece = rows.shape, math.gcd(*(shape[3] for shape in shapes))
+        parts = _pick(rows, spread, ctx.piece).split([math.prod(shape) for shape in shapes])
+        return tuple(part.view(shape) for part, shape in zip(parts, shapes, strict=True))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (collected,) = ctx.saved_tensors
         flat = torch.cat([grad.flatten() for grad in grads])
-        return pick(flat, ctx.collected, ctx.piece).view(ctx.shape), None, None, None
+        return _pick(flat, collected, ctx.piece).view(ctx.shape), None, None, None
 
 
 class _ToRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, heads: Tensor, sentences: Ragged) -> Tensor:
-        ctx.shape, ctx.sentences = heads.shape, sentences
-        ctx.spread, collected = sentences.moves(heads.shape[1], (heads.shape[3],))
-        return pick(heads, collected, heads.shape[3]).view(len(sentences.ids), -1)
+    def forward(ctx: Any, heads: Tensor, spread: Tensor, collected: Tensor, mask: Tensor | None) -> Tensor:
+        ctx.shape = heads.shape
+        ctx.save_for_backward(spread, mask)
+        num_heads, width = heads.shape[1], heads.shape[3]
+        return _pick(heads, collected, width).view(-1, num_heads * width)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        heads, mask = pick(grads[0], ctx.spread, ctx.shape[3]).view(ctx.shape), ctx.sentences.mask
-        return heads if mask is None else heads.mul_((mask == 0).to(heads.dtype).transpose(2, 3)), None
+        spread, mask = ctx.saved_tensors
+        heads = _pick(grads[0], spread, ctx.shape[3]).view(ctx.shape)
+        if mask is not None:
+            heads = heads.mul_((mask == 0).to(heads.dtype).transpose(2, 3))
+        return heads, None, None, None
 
 
 def to_heads(
@@ -124,11 +143,14 @@ def to_heads(
     Returns:
         One tensor for each width.
     """
-    heads: tuple[Tensor, ...] = _ToHeads.apply(rows, sentences, num_heads, widths)  # type: ignore[no-untyped-call]
+    batch, length = sentences.tokens.shape
+    shapes = [(batch, num_heads, length, width) for width in widths]
+    heads: tuple[Tensor, ...] = _ToHeads.apply(rows, *sentences.moves(num_heads, widths), shapes)  # type: ignore[no-untyped-call]
     return heads
 
 
 def to_rows(heads: Float[Tensor, "B h L d"], sentences: Ragged) -> Float[Tensor, "N h*d"]:
     """Take the tokens back out of their slots, heads side by side; slots without token get no gradient."""
-    rows: Tensor = _ToRows.apply(heads, sentences)  # type: ignore[no-untyped-call]
+    moves = sentences.moves(heads.shape[1], (heads.shape[3],))
+    rows: Tensor = _ToRows.apply(heads, *moves, sentences.mask)  # type: ignore[no-untyped-call]
     return rows

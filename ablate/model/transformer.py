@@ -3,7 +3,8 @@
 Axes: B batch, S source length, T target length, V vocabulary, M source tokens, N target tokens, of all sentences.
 """
 
-from typing import cast
+from collections.abc import Callable
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -85,6 +86,12 @@ class DecoderLayer(nn.Module):
         return x
 
 
+def through(layer: nn.Module, *inputs: Any) -> Tensor:
+    """Go through one layer; what `Transformer.compile_layers` compiles."""
+    output: Tensor = layer(*inputs)
+    return output
+
+
 class Transformer(nn.Module):
     """Encoder and decoder of N layers each, between one shared embedding matrix (Figure 1).
 
@@ -110,12 +117,28 @@ class Transformer(nn.Module):
         encoder = nn.ModuleList(EncoderLayer(model) for _ in range(model.num_layers))
         decoder = nn.ModuleList(DecoderLayer(model) for _ in range(model.num_layers))
         self.encoder, self.decoder = cast(list[EncoderLayer], encoder), cast(list[DecoderLayer], decoder)
+        self.compiled: Callable[..., Tensor] | None = None  # `through`, for training
         for name, module in self.named_modules():
             if isinstance(module, nn.Linear):
                 if not name.endswith((".qkv", ".kv")):  # fused matrices initialise themselves
                     nn.init.xavier_uniform_(module.weight)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
+
+    def compile_layers(self) -> None:
+        """Have torch's compiler make code for training: one for all encoder layers, one for all decoder layers.
+
+        It is made when first used. Dropout draws what it draws without.
+        """
+        self.compiled = torch.compile(through, fullgraph=True, dynamic=True, options={"fallback_random": True})
+
+    def find_moves(self, src: Ragged, tgt: Ragged) -> None:
+        """Find all that attention moves between rows and heads, before compiled layers, which must only look it up."""
+        attention = self.decoder[0].attention
+        d_k, _, d_v = attention.head_widths
+        for sentences, widths in ((src, (d_k, d_v)), (tgt, (d_k,))):
+            for moved in (attention.head_widths, widths, (d_v,)):
+                sentences.moves(attention.num_heads, moved)
 
     def check_length(self, longest: int) -> None:
         """Make sure that sequences of up to `longest` subwords can be read and written.
@@ -133,8 +156,9 @@ class Transformer(nn.Module):
     def encode_embedded(self, x: Float[Tensor, "M d_model"], src: Ragged) -> Float[Tensor, "M d_model"]:
         """Encode what the embedding made of the source."""
         x = dropout(x + self.src_positions.of(src), self.dropout, self.training)
+        run = self.compiled if self.compiled and self.training else through
         for layer in self.encoder:
-            x = layer(x, src)
+            x = run(layer, x, src)
         return x
 
     def predict(self, src: Ragged, tgt: Ragged) -> tuple[Float[Tensor, "N d_model"], Float[Tensor, "V d_model"]]:
@@ -149,13 +173,16 @@ class Transformer(nn.Module):
         Raises:
             PositionError: if the positions are learned and too few.
         """
+        if self.compiled:
+            self.find_moves(src, tgt)
         shifted = tgt.ids.roll(1).where(tgt.positions > 0, self.first_id)
         embedded, output = self.embedding.look_up(torch.cat([src.ids, shifted]))
         of_src, of_tgt = embedded.split([len(src.ids), len(shifted)])
         memory = self.encode_embedded(of_src, src)
         x = dropout(of_tgt + self.tgt_positions.of(tgt), self.dropout, self.training)
+        run = self.compiled if self.compiled and self.training else through
         for layer in self.decoder:
-            x = layer(x, tgt, memory, src)
+            x = run(layer, x, tgt, memory, src)
         return x, output
 
     def forward(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T d_model"]:

@@ -1,0 +1,67 @@
+"""Train a toy model with and without `compile=true`, and resumed; `test_compiled.py` starts it.
+
+In a process of its own, for the compiler cannot read functions whose shapes are being checked. Prints what it found.
+"""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from test_train import MODEL, OPTIM, SCIENCE, VOCAB, config, result, sentences
+
+from ablate.model.transformer import Transformer
+from ablate.rundir import RunDir
+from ablate.stop import Stopped
+from ablate.track import Tracker
+from ablate.train import Trainer, generator_seed
+
+LENGTHS = np.random.default_rng(5).integers(2, 10, (90, 2)).tolist()
+STOP_AFTER = 7
+
+
+def train(folder: Path, precision: str, compiled: bool, stop: bool = False) -> Trainer:
+    """Train for ten updates; a resumed run starts with other parameters, which its checkpoint replaces."""
+    optim = dataclasses.replace(OPTIM, train_steps=10, batch_tokens=60, eval_every_steps=5)
+    cfg = dataclasses.replace(config(), model=MODEL, optim=optim, precision=precision, compile=compiled)
+    run = RunDir(folder)
+    torch.manual_seed(generator_seed(99 if run.checkpoints.exists() else 3, 0))
+    model, packed = Transformer(MODEL, VOCAB), sentences(LENGTHS)
+    with Tracker(run, 1) as tracker:
+        trainer = Trainer(
+            cfg,
+            SCIENCE,
+            model,
+            packed,
+            packed,
+            run.checkpoints,
+            tracker,
+            should_stop=lambda: stop and trainer.progress.step == STOP_AFTER,
+            say=lambda text: print(text, file=sys.stderr),
+        )
+        if compiled:
+            torch.compiler.set_stance("fail_on_recompile")  # every batch fits the code that was made for one
+        try:
+            trainer.run()
+        except Stopped:
+            assert trainer.progress.step == STOP_AFTER
+    return trainer
+
+
+def main() -> None:
+    """Do it in this folder and this precision."""
+    folder, precision = Path(sys.argv[1]), sys.argv[2]
+    plain = train(folder / "plain", precision, compiled=False)
+    assert "torch._dynamo" not in sys.modules, "the compiler is loaded where it is off"
+    whole = train(folder / "whole", precision, compiled=True)
+    train(folder / "stopped", precision, compiled=True, stop=True)
+    resumed = train(folder / "stopped", precision, compiled=True)
+    found = {"resumed exactly": result(resumed) == result(whole), "gain": dataclasses.asdict(whole.gain)}
+    both = {"plain": plain, "compiled": whole}
+    print(json.dumps(found | {name: [t.progress.loss, t.progress.history] for name, t in both.items()}))
+
+
+if __name__ == "__main__":
+    main()
