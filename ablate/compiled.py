@@ -54,29 +54,34 @@ def typical(batches: Batches) -> Batch:
     return next((batch for batch in first if min(*batch.src.shape, *batch.tgt.shape) > 1), first[0])
 
 
-def compile_layers(model: Transformer, gradient: Callable[[], Update], sizes: tuple[int, ...]) -> Gain:
+def compile_layers(
+    model: Transformer, batches: Batches, gradient: Callable[[list[Batch]], Update], threads: int
+) -> Gain:
     """Have the layers' forward and backward passes compiled, and measure what it gains.
 
     Args:
         model: in training; its gradients are thrown away.
-        gradient: computes the gradient of the batch to compile for.
-        sizes: of that batch, and whatever else the compiler may suit its code to.
+        batches: of training; for one of them the code is made.
+        gradient: computes the gradient of batches.
+        threads: CPU threads of this process.
 
     Raises:
         ConfigError: if it cannot be done here.
     """
+    batch = typical(batches)
 
     def seconds() -> float:
         model.zero_grad(set_to_none=True)
         start_s = time.perf_counter()
-        float(gradient().loss_sum)  # waits for a GPU, too
+        float(gradient([batch]).loss_sum)  # waits for a GPU, too
         return time.perf_counter() - start_s
 
     plain, compiled = [seconds()], []  # the first is not counted, nor is the one that compiles
     torch.compiler.reset()
     torch.compiler.set_stance("default")
-    # Code is kept on disk for other processes; the sizes in its key keep each run to the code made for its own. Sizes
-    # that happen to be equal in this batch need not be so in others.
+    # Code is kept on disk for other processes, but the compiler suits it to the sizes it sees: only those of the same
+    # sizes shall have the same. Sizes that happen to be equal in this batch need not be so in others.
+    sizes = batch.src.shape, batch.tgt.shape, batch.num_src_tokens, batch.num_tgt_tokens, threads
     kept = torch.compiler.config.patch(cache_key_tag=f"ablate {sizes}")  # type: ignore[attr-defined]
     with kept, shapes.patch(use_duck_shape=False):  # type: ignore[attr-defined]
         model.compile_layers()

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 
 from ablate import checkpoint
 from ablate.adam import Adam
-from ablate.compiled import Gain, compile_layers, typical
+from ablate.compiled import Gain, compile_layers
 from ablate.config import Config
 from ablate.data.batch import Batch, Batches, share
 from ablate.data.packed import Packed
@@ -112,15 +113,8 @@ class Trainer:
         self.gain: Gain | None = None  # by compiling
         left = optim.train_steps - self.progress.step
         if cfg.compile and left:
-            batch = typical(self.batches)
-            sizes = (
-                *batch.src.shape,
-                *batch.tgt.shape,
-                batch.num_src_tokens,
-                batch.num_tgt_tokens,
-                cfg.cluster.threads,
-            )
-            self.gain = compile_layers(model.train(), lambda: self.gradient([batch], ALONE), sizes)
+            alone = partial(self.gradient, group=ALONE)
+            self.gain = compile_layers(model.train(), self.batches, alone, cfg.cluster.threads)
             say(self.gain.words(left * optim.accumulate))
         # Updates since the numbers were last read: each with its number, its last batch's place, its source tokens.
         self.unread: list[tuple[int, tuple[int, int], int, Update]] = []

@@ -1,4 +1,4 @@
-"""Steps that torch's compiler takes as they are: those that it cannot compile, or makes slower than torch has them."""
+"""Steps that torch's compiler takes as they are, on a CPU: it cannot compile them, or they are slower when it does."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,11 +10,11 @@ LIBRARY = torch.library.Library("ablate", "DEF")
 
 
 def opaque(schema: str, kernel: Callable[..., Tensor], like: Callable[..., Tensor], random: bool = False) -> Any:
-    """Give a function that does what `kernel` does, and that is one step of a compiled region.
+    """Give a function that does what `kernel` does, and that is one step of a compiled region on a CPU.
 
     Args:
         schema: name, arguments and result as torch's operators declare them.
-        kernel: the work, on a CPU, without a gradient; its result shares no memory with its arguments.
+        kernel: the work, without a gradient; its first argument is a tensor, its result shares no memory with any.
         like: gives an empty tensor of the result's shape and type.
         random: whether it draws from torch's generator.
     """
@@ -24,8 +24,9 @@ def opaque(schema: str, kernel: Callable[..., Tensor], like: Callable[..., Tenso
     torch.library.register_fake(f"ablate::{name}", like, lib=LIBRARY)
     operator = getattr(torch.ops.ablate, name)
 
-    def step(*arguments: Any) -> Tensor:
-        result: Tensor = operator(*arguments) if torch.compiler.is_compiling() else kernel(*arguments)
+    def step(x: Tensor, *others: Any) -> Tensor:
+        compiling = torch.compiler.is_compiling() and x.device.type == "cpu"
+        result: Tensor = operator(x, *others) if compiling else kernel(x, *others)
         return result
 
     return step

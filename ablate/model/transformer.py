@@ -132,6 +132,10 @@ class Transformer(nn.Module):
         """
         self.compiled = torch.compile(through, fullgraph=True, dynamic=True, options={"fallback_random": True})
 
+    def run(self, layer: nn.Module, *inputs: Any) -> Tensor:
+        """Go through one layer: in training by the compiled code, if there is any."""
+        return self.compiled(layer, *inputs) if self.compiled and self.training else through(layer, *inputs)
+
     def find_moves(self, src: Ragged, tgt: Ragged) -> None:
         """Find all that attention moves between rows and heads, before compiled layers, which must only look it up."""
         attention = self.decoder[0].attention
@@ -156,9 +160,8 @@ class Transformer(nn.Module):
     def encode_embedded(self, x: Float[Tensor, "M d_model"], src: Ragged) -> Float[Tensor, "M d_model"]:
         """Encode what the embedding made of the source."""
         x = dropout(x + self.src_positions.of(src), self.dropout, self.training)
-        run = self.compiled if self.compiled and self.training else through
         for layer in self.encoder:
-            x = run(layer, x, src)
+            x = self.run(layer, x, src)
         return x
 
     def predict(self, src: Ragged, tgt: Ragged) -> tuple[Float[Tensor, "N d_model"], Float[Tensor, "V d_model"]]:
@@ -180,9 +183,8 @@ class Transformer(nn.Module):
         of_src, of_tgt = embedded.split([len(src.ids), len(shifted)])
         memory = self.encode_embedded(of_src, src)
         x = dropout(of_tgt + self.tgt_positions.of(tgt), self.dropout, self.training)
-        run = self.compiled if self.compiled and self.training else through
         for layer in self.decoder:
-            x = run(layer, x, tgt, memory, src)
+            x = self.run(layer, x, tgt, memory, src)
         return x, output
 
     def forward(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T d_model"]:
