@@ -19,8 +19,8 @@ from ablate.errors import ConfigError
 from ablate.gradient import Update
 from ablate.model.transformer import Transformer
 
-TURNS = (3, 20)  # at least and at most, of the gradient with and without the compiler
-MEASURE_S = 10.0  # after which no more turns are taken than they must
+TURNS = 20  # of the gradient with and without the compiler, at most; at least one
+MEASURE_S = 10.0  # after which no further turn is taken
 SEEN = 50  # batches among which one is chosen
 
 
@@ -55,7 +55,11 @@ def typical(batches: Batches) -> Batch:
 
 
 def compile_layers(
-    model: Transformer, batches: Batches, gradient: Callable[[list[Batch]], Update], threads: int
+    model: Transformer,
+    batches: Batches,
+    gradient: Callable[[list[Batch]], Update],
+    threads: int,
+    should_stop: Callable[[], bool],
 ) -> Gain:
     """Have the layers' forward and backward passes compiled, and measure what it gains.
 
@@ -64,6 +68,7 @@ def compile_layers(
         batches: of training; for one of them the code is made.
         gradient: computes the gradient of batches.
         threads: CPU threads of this process.
+        should_stop: asked while it measures, which True ends.
 
     Raises:
         ConfigError: if it cannot be done here.
@@ -93,7 +98,9 @@ def compile_layers(
     torch.compiler.set_stance("eager_on_recompile")  # nothing is compiled later: that would depend on what came before
     layers = model.compiled
     start_s = time.perf_counter()
-    while len(plain) <= TURNS[0] or (len(plain) <= TURNS[1] and time.perf_counter() - start_s < MEASURE_S):
+    for turn in range(TURNS):
+        if turn and (should_stop() or time.perf_counter() - start_s > MEASURE_S):
+            break
         model.compiled = None
         plain.append(seconds())
         model.compiled = layers

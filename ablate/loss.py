@@ -52,7 +52,7 @@ class _SmoothedLoss(torch.autograd.Function):
         for start in range(0, len(gold), max(num_rows, 1)):
             part = slice(start, start + num_rows)
             gold_ids = gold[part, None]
-            logits = product(hidden_cast[part], weight_cast).float()  # (rows, V), the only ones held
+            logits = product(hidden_cast[part], weight_cast).float()  # (rows, V)
             gold_logits, largest = logits.gather(1, gold_ids), logits.amax(1, keepdim=True)
             if on_other > 0:
                 loss -= on_other * logits.sum()

@@ -114,8 +114,8 @@ class Trainer:
         left = optim.train_steps - self.progress.step
         if cfg.compile and left:
             alone = partial(self.gradient, group=ALONE)
-            self.gain = compile_layers(model.train(), self.batches, alone, cfg.cluster.threads)
-            say(self.gain.words(left * optim.accumulate))
+            self.gain = compile_layers(model.train(), self.batches, alone, cfg.cluster.threads, should_stop)
+            say(self.gain.words(left * optim.accumulate // group.count))
         # Updates since the numbers were last read: each with its number, its last batch's place, its source tokens.
         self.unread: list[tuple[int, tuple[int, int], int, Update]] = []
         self.rates: dict[str, float] = {}  # as last logged

@@ -12,6 +12,10 @@ import numpy as np
 import torch
 from test_train import MODEL, OPTIM, SCIENCE, VOCAB, config, result, sentences
 
+from ablate.config import DecodeConfig
+from ablate.decode import translate_all
+from ablate.model import linear
+from ablate.model.inference import Decoder
 from ablate.model.transformer import Transformer
 from ablate.rundir import RunDir
 from ablate.stop import Stopped
@@ -29,6 +33,7 @@ def train(folder: Path, precision: str, compiled: bool, stop: bool = False) -> T
     run = RunDir(folder)
     torch.manual_seed(generator_seed(99 if run.checkpoints.exists() else 3, 0))
     model, packed = Transformer(MODEL, VOCAB), sentences(LENGTHS)
+    trainer: Trainer | None = None
     with Tracker(run, 1) as tracker:
         trainer = Trainer(
             cfg,
@@ -38,7 +43,7 @@ def train(folder: Path, precision: str, compiled: bool, stop: bool = False) -> T
             packed,
             run.checkpoints,
             tracker,
-            should_stop=lambda: stop and trainer.progress.step == STOP_AFTER,
+            should_stop=lambda: stop and trainer is not None and trainer.progress.step == STOP_AFTER,
             say=lambda text: print(text, file=sys.stderr),
         )
         if compiled:
@@ -53,6 +58,7 @@ def train(folder: Path, precision: str, compiled: bool, stop: bool = False) -> T
 def main() -> None:
     """Do it in this folder and this precision."""
     folder, precision = Path(sys.argv[1]), sys.argv[2]
+    linear.LARGE = 0  # every layer by oneDNN, as large ones are
     plain = train(folder / "plain", precision, compiled=False)
     assert "torch._dynamo" not in sys.modules, "the compiler is loaded where it is off"
     whole = train(folder / "whole", precision, compiled=True)
@@ -60,6 +66,8 @@ def main() -> None:
     resumed = train(folder / "stopped", precision, compiled=True)
     found = {"resumed exactly": result(resumed) == result(whole), "gain": dataclasses.asdict(whole.gain)}
     both = {"plain": plain, "compiled": whole}
+    src, decode = [np.array([3, 4, 5, 1])], DecodeConfig(4, 0.6, 3, 1, 1)
+    found["translations"] = [translate_all(Decoder(t.model.eval()), src, decode, "cpu")[0].ids for t in both.values()]
     print(json.dumps(found | {name: [t.progress.loss, t.progress.history] for name, t in both.items()}))
 
 

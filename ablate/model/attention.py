@@ -42,7 +42,8 @@ def scaled_product(
 ) -> Float[Tensor, "B T S"]:
     """Compute scale · a b + bias in one pass."""
     if bias is None:
-        return torch.baddbmm(a.new_empty(()), a, b, beta=0, alpha=scale)
+        # Zero, as Apple's GPUs do not ignore it at beta=0 (pytorch#187521).
+        return torch.baddbmm(a.new_zeros(()), a, b, beta=0, alpha=scale)
     return torch.baddbmm(bias, a, b, alpha=scale)
 
 

@@ -50,7 +50,7 @@ def draw_kept(x: Tensor, num_dropped: int) -> Tensor:
 _draw_kept = opaque(
     "draw_kept(Tensor x, int num_dropped) -> Tensor",
     draw_kept,
-    lambda x, num_dropped: torch.empty_like(x, dtype=torch.uint8),
+    lambda x, num_dropped: x.new_empty(x.shape, dtype=torch.uint8),
     random=True,
 )
 

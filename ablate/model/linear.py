@@ -19,9 +19,9 @@ ONEDNN = torch.backends.mkldnn.is_available()
 
 # oneDNN makes a kernel for every number of rows, and torch and oneDNN keep the last 1,024 each: gigabytes, as what they
 # keep lies between large blocks that are freed. A run's batches differ in their rows, so few are used again after their
-# own update, which needs about a dozen; so does a thread that decodes. Both read this when the first kernel is made.
+# own update, which needs about twenty; a thread that decodes needs fewer. Both read this when the first kernel is made.
 for cache in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
-    os.environ.setdefault(cache, str(16 * torch.get_num_threads()))
+    os.environ.setdefault(cache, str(32 * torch.get_num_threads()))
 
 
 def has_kernels(weight: Tensor) -> bool:
@@ -31,8 +31,8 @@ def has_kernels(weight: Tensor) -> bool:
 
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Compute x · weightᵀ + bias by oneDNN, without a gradient; the weight may be transposed, or packed by it."""
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return product
+    multiplied: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return multiplied
 
 
 _multiply = opaque(

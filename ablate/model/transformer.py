@@ -176,7 +176,7 @@ class Transformer(nn.Module):
         Raises:
             PositionError: if the positions are learned and too few.
         """
-        if self.compiled:
+        if self.compiled and self.training:
             self.find_moves(src, tgt)
         shifted = tgt.ids.roll(1).where(tgt.positions > 0, self.first_id)
         embedded, output = self.embedding.look_up(torch.cat([src.ids, shifted]))
