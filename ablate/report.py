@@ -8,6 +8,7 @@ import base64
 import hashlib
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Hashable
@@ -110,6 +111,7 @@ def serve(arguments: argparse.Namespace, plan: Plan) -> int:
         httpd = server(site(arguments, plan), arguments.port or 0)
     except (OSError, OverflowError) as err:
         raise ConfigError("--port", arguments.port, f"cannot be opened: {err}") from err
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background commands start with it ignored
     with httpd:
         print(f"http://localhost:{httpd.server_port}/ follows {plan.runs_dir}; Ctrl-C ends it", flush=True)
         try:
