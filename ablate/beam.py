@@ -33,6 +33,7 @@ class Model(Protocol):
     eos_id: int
     first_id: int  # what the decoder reads first
     training: bool  # must be False: dropout would be on
+    large: bool  # whether a step is so long that threads can share it
 
     def check_length(self, longest: int) -> None:
         """Raise if sequences of `longest` subwords are too long for the model."""

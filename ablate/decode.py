@@ -16,16 +16,21 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def in_threads(work: Callable[[T], R], items: Iterable[T], num_threads: int) -> Iterator[R]:
-    """Do work on items, each on one thread from beginning to end, and give the results in the items' order.
+def in_threads(work: Callable[[T], R], items: Iterable[T], num_threads: int, at_once: int) -> Iterator[R]:
+    """Do work on items, some at once, each on its share of the threads, and give the results in the items' order.
 
-    Steps of beam search are short: threads that share each of them mostly wait for each other.
+    Args:
+        work: calls torch.
+        items: what to do it on.
+        num_threads: torch's own; at least as many as items at once.
+        at_once: items.
     """
-    if num_threads == 1:
+    if at_once == 1:
         yield from map(work, items)
         return
+    each = num_threads // at_once
     try:
-        with ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        with ThreadPoolExecutor(at_once, initializer=torch.set_num_threads, initargs=(each,)) as pool:
             yield from pool.map(work, items)
     finally:
         torch.set_num_threads(num_threads)  # for threads to come; this one's own is what it was
@@ -41,7 +46,8 @@ def translate_all(
 ) -> list[Hypothesis]:
     """Translate sentences in batches of similar length (`source_batches`) and give the results in the input's order.
 
-    On a CPU each of torch's threads translates batches of its own.
+    On a CPU each of torch's threads translates batches of its own, or each two if the model is large. Steps are short:
+    threads that share those of a small model mostly wait for each other.
 
     Args:
         model: as `beam_search`.
@@ -59,7 +65,8 @@ def translate_all(
     num_threads = torch.get_num_threads() if on_cpu else 1
     if on_cpu:
         keep_freed_memory()
-    each = max(1, min(decode.batch_sentences, -(-len(sentences) // num_threads)))  # so that no thread goes without
+    at_once = max(1, num_threads // 2) if model.large else num_threads  # batches
+    each = max(1, min(decode.batch_sentences, -(-len(sentences) // at_once)))  # so that no thread goes without
 
     def search(batch: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, list[Hypothesis]]:
         index, ids = batch
@@ -68,7 +75,7 @@ def translate_all(
         return index, best
 
     found: dict[int, Hypothesis] = {}
-    for index, best in in_threads(search, source_batches(sentences, each), num_threads):
+    for index, best in in_threads(search, source_batches(sentences, each), num_threads, at_once):
         found |= dict(zip(index.tolist(), best, strict=True))
         on_progress(len(found), len(sentences))
     return [found[i] for i in range(len(sentences))]

@@ -11,7 +11,15 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ablate.config import ModelConfig
-from ablate.model.attention import CrossAttention, SelfAttention, attend, fused
+from ablate.model.attention import (
+    CrossAttention,
+    SelfAttention,
+    attend,
+    fused,
+    narrow_product,
+    softmax,
+    softmax_backward,
+)
 from ablate.model.ragged import HIDDEN, Ragged
 
 SMALL = ModelConfig(
@@ -170,10 +178,10 @@ def test_a_sentence_with_all_keys_hidden_stays_finite():  # M3
 @settings(max_examples=50)
 @given(
     num_heads=st.integers(1, 4),
-    tgt_len=st.integers(1, 6),
-    src_len=st.integers(1, 6),
-    d_k=st.integers(1, 9),
-    d_v=st.integers(1, 9),
+    tgt_len=st.integers(1, 18),
+    src_len=st.integers(1, 18),
+    d_k=st.integers(1, 10),
+    d_v=st.integers(1, 10),
     kind=st.sampled_from(["all", "mask", "causal"]),
     seed=st.integers(0, 99),
 )
@@ -222,3 +230,24 @@ def test_unfused_fans_are_those_of_each_matrix():
     query, key, value = SelfAttention(model).qkv.weight.split([100, 100, 1200])
     for weight, bound in ((query, 0.1225), (key, 0.1225), (value, 0.0632)):  # √(6/400), √(6/1500)
         assert weight.abs().max().item() == pytest.approx(bound, rel=2e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("num_keys", [1, 2, 15, 16, 17])
+def test_softmax_and_its_gradient_are_torchs_for_few_keys_and_many(num_keys: int, dtype: torch.dtype):
+    generator = torch.Generator().manual_seed(num_keys)
+    scores = 90 * torch.randn(3, 5, num_keys, generator=generator)  # exp() of it would not do
+    scores[0, 0, 0] = HIDDEN
+    scores, grad = scores.to(dtype).requires_grad_(), torch.randn(scores.shape, generator=generator).to(dtype)
+    expected = scores.softmax(-1)
+    found = softmax(scores.detach())
+    torch.testing.assert_close(found, expected.detach())
+    expected.backward(grad)
+    torch.testing.assert_close(softmax_backward(grad, found), scores.grad)
+
+
+@pytest.mark.parametrize("width", [1, 4, 8, 9])
+def test_a_narrow_product_is_a_product(width: int):
+    a, b = torch.randn(3, 5, 7), torch.randn(3, width, 7).transpose(1, 2)
+    torch.testing.assert_close(narrow_product(a, b), a @ b)
+    torch.testing.assert_close(narrow_product(a, b, 0.25), 0.25 * (a @ b))

@@ -53,7 +53,7 @@ class Rows:
 class Table:
     """A model that looks the next probabilities up by source and prefix."""
 
-    pad_id, eos_id, first_id, training = PAD, EOS, PAD, False
+    pad_id, eos_id, first_id, training, large = PAD, EOS, PAD, False, False
 
     def __init__(self, next_probabilities):
         self.next_probabilities = next_probabilities

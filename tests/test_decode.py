@@ -60,6 +60,32 @@ def test_threads_share_the_sentences_and_leave_torchs_number_as_it_was(threads):
     assert [found.ids for found in three] == [found.ids for found in one]
 
 
+@pytest.mark.parametrize(("num_threads", "batches"), [(1, [11]), (2, [11]), (3, [11]), (4, [6, 5]), (5, [6, 5])])
+def test_two_threads_share_each_batch_of_a_large_model(threads, num_threads: int, batches: list[int]):
+    class Large(Decoder):
+        def start(self, src):
+            seen.append((len(src), torch.get_num_threads()))
+            return super().start(src)
+
+    sentences = [np.array([2 + i % 9] * (1 + i % 5) + [EOS]) for i in range(11)]
+    plain = translate_all(Decoder(trained()), sentences, decode_config(), "cpu")
+    threads(num_threads)
+    seen: list[tuple[int, int]] = []
+    model = Large(trained())
+    model.large = True
+    found = translate_all(model, sentences, decode_config(batch_sentences=64), "cpu")
+    assert sorted(size for size, _ in seen) == sorted(batches)
+    each = num_threads if len(batches) == 1 else 2
+    assert {number for _, number in seen} == {each}
+    assert torch.get_num_threads() == num_threads
+    assert [hypothesis.ids for hypothesis in found] == [hypothesis.ids for hypothesis in plain]
+
+
+def test_a_model_is_large_from_2_to_the_24_weights():
+    assert not Decoder(trained()).large
+    assert Decoder(model_of(d_ff=2**20)).large
+
+
 def test_what_goes_wrong_in_a_thread_is_raised(threads):
     threads(2)
     sentences = [np.array([A, B, EOS])] * 9
