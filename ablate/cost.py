@@ -37,8 +37,7 @@ def describe(plan: Plan, workers: int) -> str:
             f"{one.cfg.optim.train_steps:>7,} {one.flops:>8.1e} {hours:>8.3f} {memory:>6}  {state}"
         )
     lines += cost(plan, workers)
-    if changed := plan.changed:
-        lines.append(f"Changed on top of every row, so that these runs do not count as the rows themselves: {changed}.")
+    lines += [plan.changed] if plan.changed else []
     for row in plan.rows:
         for other, differing in older_runs(plan, row).items() if plan.digests else ():
             keys = ", ".join(f"{key} {then!r} → {now!r}" for key, (then, now) in differing.items())

@@ -76,9 +76,7 @@ def agreement(name: str, lines: Sequence[Mapping[str, Any]], metric: str) -> str
 
 def exceptions(plan: Plan) -> list[str]:
     """Say what keeps rows from being the rows as they stand: settings on top, rows that are equal."""
-    said = []
-    if changed := plan.changed:
-        said.append(f"Changed on top of every row, so these are not the rows as they stand: {changed}.")
+    said = [plan.changed] if plan.changed else []
     said += [f"{row} {equals}." for row in plan.rows if (equals := plan.equals(row))]
     return said
 

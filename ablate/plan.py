@@ -78,9 +78,10 @@ class Plan:
 
     @property
     def changed(self) -> str:
-        """List the settings on top of every row, "key=now instead of then, …"; empty if there are none."""
+        """Say which settings are on top of every row; empty if none."""
         changes = {key: change for planned in self.runs for key, change in planned.changes.items()}
-        return ", ".join(f"{key}={now!r} instead of {then!r}" for key, (then, now) in changes.items())
+        listed = ", ".join(f"{key}={now!r} instead of {then!r}" for key, (then, now) in changes.items())
+        return f"Changed on top of every row, so these are not the rows as they stand: {listed}." if listed else ""
 
     def equals(self, row: str) -> str:
         """Say which row before it a row equals, whose runs fill its cells, too; empty if none."""

@@ -151,7 +151,7 @@ def describe(submitted: Submitted, cluster: SlurmCluster) -> str:
     runs = sum(map(len, submitted.jobs))
     size = f"an array of {len(submitted.jobs)}" if len(submitted.jobs) > 1 else "one"
     limit = f", at most {cluster.max_parallel} at once" if cluster.max_parallel and len(submitted.jobs) > 1 else ""
-    return f"submitted {runs} runs as job {submitted.id} ({size}{limit}), named {submitted.name}"
+    return f"submitted {runs} {'run' if runs == 1 else 'runs'} as job {submitted.id} ({size}{limit}), named {submitted.name}"
 
 
 def wait(going: list[PlannedRun], console: Console) -> bool:

@@ -50,7 +50,7 @@ def test_a_setting_on_top_of_a_row_makes_other_runs_that_do_not_count_for_it(set
     changed = planned("+row=A_h1", setting)
     finish(changed.runs[0], ppl=9.0, bleu=9.0)
     assert changed.runs[0].changes
-    assert "do not count as the rows" in describe(changed, workers=1)
+    assert "not the rows as they stand" in describe(changed, workers=1)
     assert planned("+row=A_h1", setting).runs[0].state.name == "done"
     row = planned("+row=A_h1")
     assert row.runs[0].fingerprint != changed.runs[0].fingerprint

@@ -171,7 +171,7 @@ def test_submitting_loads_no_torch(site):
     )
     done = subprocess.run([sys.executable, "-c", code, *ON_SLURM], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert "submitted 1 runs as job 10" in done.stdout
+    assert "submitted 1 run as job 10" in done.stdout
     assert "base seed 1: queued: job" in done.stdout
 
 
