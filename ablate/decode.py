@@ -46,8 +46,8 @@ def translate_all(
 ) -> list[Hypothesis]:
     """Translate sentences in batches of similar length (`source_batches`) and give the results in the input's order.
 
-    On a CPU each of torch's threads translates batches of its own, or each two if the model is large. Steps are short:
-    threads that share those of a small model mostly wait for each other.
+    On a CPU each of torch's threads translates batches of its own, or each two of an even number if the model is large.
+    Steps are short: threads that share those of a small model mostly wait for each other.
 
     Args:
         model: as `beam_search`.
@@ -65,7 +65,7 @@ def translate_all(
     num_threads = torch.get_num_threads() if on_cpu else 1
     if on_cpu:
         keep_freed_memory()
-    at_once = max(1, num_threads // 2) if model.large else num_threads  # batches
+    at_once = num_threads // 2 if model.large and num_threads % 2 == 0 else num_threads  # batches
     each = max(1, min(decode.batch_sentences, -(-len(sentences) // at_once)))  # so that no thread goes without
 
     def search(batch: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, list[Hypothesis]]:

@@ -42,17 +42,6 @@ def num_workers(cluster: LocalCluster) -> int:
     return max(1, cores // (cluster.ranks * cluster.threads))
 
 
-def num_last(cluster: LocalCluster, device: str, num_runs: int) -> int:
-    """Decide how many of the last runs go at once: more than cores, where a round more would leave most cores idle.
-
-    Three runs that share two cores take 1.05 times the processor time of two.
-    """
-    workers = num_workers(cluster)
-    rest = num_runs % workers
-    free = device == "cpu" and cluster.ranks == cluster.threads == 1 and not cluster.workers
-    return workers + rest if free and rest <= workers // 2 else workers
-
-
 def freeze(planned: PlannedRun) -> None:
     """Write the finished configuration into the run's folder; the worker reads it and composes nothing."""
     assert planned.corpus is not None, "a plan without its corpus cannot be launched"
@@ -72,14 +61,13 @@ def freeze(planned: PlannedRun) -> None:
     frozen.save(planned.cfg, planned.run.config)
 
 
-def launch(runs: dict[tuple[str, int], RunDir], workers: int, console: Console, last: int = 0) -> Outcome:
+def launch(runs: dict[tuple[str, int], RunDir], workers: int, console: Console) -> Outcome:
     """Do these runs, some at once, showing all of them; a failing one does not stop the others.
 
     Args:
         runs: frozen runs by row and seed, in the order to start them.
         workers: how many at once.
         console: where to show them: a live table on a terminal, plain lines elsewhere.
-        last: how many at once as soon as no more are left (`num_last`).
 
     Returns:
         How they ended. After Ctrl-C every worker has written a checkpoint and ended.
@@ -100,7 +88,7 @@ def launch(runs: dict[tuple[str, int], RunDir], workers: int, console: Console, 
 
     with on_interrupt(interrupts), view(states, console) as show:
         while waiting or going:
-            while waiting and (len(going) < workers or len(going) + len(waiting) <= last) and not interrupts:
+            while waiting and len(going) < workers and not interrupts:
                 run = waiting.pop(0)
                 if not run.cancelled.exists():
                     going[run] = Worker(run)

@@ -17,7 +17,7 @@ from rich.console import Console
 from ablate import frozen, ledger
 from ablate.config import ClusterConfig, Config, SlurmCluster
 from ablate.errors import ConfigError
-from ablate.launch import launch, num_last, num_workers
+from ablate.launch import launch, num_workers
 from ablate.named import called, find, runs_folder
 from ablate.refuse import refuses
 from ablate.rundir import RunDir
@@ -112,10 +112,9 @@ def relaunch(runs: dict[RunDir, Config], console: Console) -> int:
         groups.setdefault(repr(cfg.cluster), {})[run] = cfg
     done = 0
     for group in groups.values():
-        first = next(iter(group.values()))
+        cluster = next(iter(group.values())).cluster
         shown = {(f"{cfg.preset}/{cfg.row.name} ({run.path.parent.name})", cfg.seed): run for run, cfg in group.items()}
-        last = num_last(first.cluster, first.device, len(shown))
-        outcome = launch(shown, num_workers(first.cluster), console, last)
+        outcome = launch(shown, num_workers(cluster), console)
         if outcome.interrupted:
             return 130
         done += len(outcome.done)

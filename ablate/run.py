@@ -15,7 +15,7 @@ from ablate.account import log_in
 from ablate.compose import COMPOSE_ERRORS, explain, root
 from ablate.config import SlurmCluster
 from ablate.cost import describe
-from ablate.launch import Outcome, freeze, launch, num_last, num_workers
+from ablate.launch import Outcome, freeze, launch, num_workers
 from ablate.plan import Plan, plan_from
 from ablate.refuse import refuse
 from ablate.slurm import Unreachable
@@ -40,11 +40,9 @@ def do(overrides: list[str], plan_only: bool, say: Callable[[str], None], consol
     cluster = cfg.cluster
     on_slurm = isinstance(cluster, SlurmCluster)
     workers = cluster.max_parallel * cluster.runs_per_job or len(plan.runs) if on_slurm else num_workers(cluster)
-    last = workers if on_slurm else num_last(cluster, cfg.device, len(plan.to_run))
     say(f"ablate {__version__}: preset {plan.preset}, {len(plan.rows)} rows × {plan.seeds} seeds, in {plan.runs_dir}")
     each = f"{cluster.ranks} processes of {cluster.threads}" if cluster.ranks > 1 else f"{cluster.threads}"
-    at_once = f"{workers} runs at once" + (f" (the last {last} together)" if len(plan.to_run) >= last > workers else "")
-    say(f"device {cfg.device}, precision {cfg.precision}; {at_once}, {each} CPU threads each")
+    say(f"device {cfg.device}, precision {cfg.precision}; {workers} runs at once, {each} CPU threads each")
     if plan.corpus:
         say(plan.corpus.describe())
     say(describe(plan, workers))
@@ -70,7 +68,7 @@ def do(overrides: list[str], plan_only: bool, say: Callable[[str], None], consol
         for planned in rest:
             freeze(planned)
         runs = {(planned.rows[0], planned.cfg.seed): planned.run for planned in rest}
-        outcome = launch(runs, workers, console, num_last(cluster, cfg.device, len(runs)))
+        outcome = launch(runs, workers, console)
         plan = plan_from(overrides, prepare=True, say=say)
     say("\n" + table.write(table.build(plan), "md"))
     return conclude(plan, outcome, say)

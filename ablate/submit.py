@@ -149,9 +149,10 @@ def how_to_watch(going: list[PlannedRun]) -> str:
 def describe(submitted: Submitted, cluster: SlurmCluster) -> str:
     """Say what was submitted."""
     runs = sum(map(len, submitted.jobs))
+    count = "1 run" if runs == 1 else f"{runs} runs"
     size = f"an array of {len(submitted.jobs)}" if len(submitted.jobs) > 1 else "one"
     limit = f", at most {cluster.max_parallel} at once" if cluster.max_parallel and len(submitted.jobs) > 1 else ""
-    return f"submitted {runs} {'run' if runs == 1 else 'runs'} as job {submitted.id} ({size}{limit}), named {submitted.name}"
+    return f"submitted {count} as job {submitted.id} ({size}{limit}), named {submitted.name}"
 
 
 def wait(going: list[PlannedRun], console: Console) -> bool:

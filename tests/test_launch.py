@@ -20,10 +20,10 @@ pytestmark = pytest.mark.usefixtures("workplace")
 LONG = ["optim.train_steps=20000000", "optim.checkpoint_every_steps=1000000", "optim.eval_every_steps=0"]
 
 
-def shown(*runs: RunDir, workers: int = 1, last: int = 0) -> tuple[launch.Outcome, str]:
+def shown(*runs: RunDir, workers: int = 1) -> tuple[launch.Outcome, str]:
     """Launch runs as rows r1, r2 …; give how they ended and what a terminal-less console showed."""
     console = Console(record=True, width=200, file=open(os.devnull, "w"))  # noqa: SIM115 – as long as the process
-    outcome = launch.launch({(f"r{i}", 1): run for i, run in enumerate(runs, 1)}, workers, console, last)
+    outcome = launch.launch({(f"r{i}", 1): run for i, run in enumerate(runs, 1)}, workers, console)
     console.file.close()
     return outcome, console.export_text()
 
@@ -33,50 +33,6 @@ def test_as_many_runs_at_once_as_the_physical_cores_carry(monkeypatch, cores, th
     monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 6 if logical else cores)
     assert launch.num_workers(LocalCluster("local", 1, threads, 1.0, 0)) == expected
     assert launch.num_workers(LocalCluster("local", 1, threads, 1.0, 5)) == 5
-
-
-@pytest.mark.parametrize(
-    ("cores", "runs", "expected"),
-    [(2, 1, 3), (2, 4, 2), (2, 5, 3), (1, 3, 1), (8, 20, 12), (8, 21, 8), (8, 24, 8)],
-)
-def test_last_runs_go_together_where_a_round_more_would_leave_half_the_cores_idle(monkeypatch, cores, runs, expected):
-    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: cores)
-    assert launch.num_last(LocalCluster("local", 1, 1, 1.0, 0), "cpu", runs) == expected
-
-
-@pytest.mark.parametrize(
-    ("ranks", "threads", "workers", "device"), [(2, 1, 0, "cpu"), (1, 2, 0, "cpu"), (1, 1, 2, "cpu"), (1, 1, 0, "cuda")]
-)
-def test_never_more_runs_at_once_than_was_asked_for_or_than_devices_and_threads_carry(
-    monkeypatch, ranks, threads, workers, device
-):
-    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 4)
-    cluster = LocalCluster("local", ranks, threads, 1.0, workers)
-    assert launch.num_last(cluster, device, 5) == launch.num_workers(cluster)
-
-
-def test_the_last_runs_start_together(monkeypatch):
-    going, most = set(), []
-
-    class Slow:
-        def __init__(self, run: RunDir) -> None:
-            going.add(run)
-            most.append((run, len(going)))
-            self.run, self.polls = run, 3
-
-        def poll(self) -> int | None:
-            self.polls -= 1
-            if self.polls:
-                return None
-            going.discard(self.run)
-            return spawn.STOPPED
-
-    monkeypatch.setattr(launch, "Worker", Slow)
-    monkeypatch.setattr(launch, "POLL_S", 0.0)
-    runs = [planned_run.run for planned_run in planned("seeds=5").runs]
-    outcome, _ = shown(*runs, workers=2, last=3)
-    assert outcome.stopped == runs
-    assert most == [*zip(runs, [1, 2, 1, 2, 3], strict=True)]
 
 
 def test_freezing_writes_the_whole_configuration_and_what_its_fingerprint_was_made_of():

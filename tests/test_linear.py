@@ -74,7 +74,9 @@ def test_a_packed_layer_gives_what_it_was_packed_from():
     layer = nn.Linear(64, 48)
     x = torch.randn(3, 4, 64)
     with torch.no_grad():
-        torch.testing.assert_close(PackedLinear(layer.weight, layer.bias)(x), layer(x))
+        packed, residual = PackedLinear(layer.weight, layer.bias), torch.randn(3, 4, 48)
+        torch.testing.assert_close(packed(x), layer(x))
+        torch.testing.assert_close(packed(x, residual), layer(x) + residual)
 
 
 @needs_onednn

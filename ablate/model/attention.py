@@ -15,7 +15,7 @@ from ablate.config import ModelConfig
 from ablate.model.linear import Linear
 from ablate.model.ragged import HIDDEN, Ragged, to_heads, to_rows
 
-VECTOR = 16  # float32 numbers; with fewer keys torch's softmax for CPUs takes 17 ns for a number, with more 1.3
+VECTOR = 16  # float32 numbers, with AVX-512; with fewer keys torch's softmax takes 17 ns for a number, else 1.3
 FEW = 8  # columns; torch's batched product for CPUs takes up to three times as long as for as many rows
 
 
@@ -56,12 +56,12 @@ def narrow_product(a: Float[Tensor, "B T S"], b: Float[Tensor, "B S n"], scale: 
 
 
 def is_slow(x: Float[Tensor, "*axes S"]) -> bool:
-    """Whether torch takes the numbers of the last axis one by one; not in code that it compiles."""
+    """Whether torch takes the numbers of the last axis one by one (with AVX-512); not in code that it compiles."""
     return not torch.compiler.is_compiling() and x.shape[-1] < VECTOR and x.is_cpu and x.dtype == torch.float32
 
 
 def softmax(scores: Float[Tensor, "*axes S"]) -> Float[Tensor, "*axes S"]:
-    """Compute `scores.softmax(-1)`, for a few keys in operations on all numbers at once."""
+    """Compute `scores.softmax(-1)`, for a few keys in operations on all numbers at once, without a gradient."""
     if not is_slow(scores):
         return scores.softmax(-1)
     powers = (scores - scores.amax(-1, keepdim=True)).exp_()

@@ -85,6 +85,11 @@ class PackedLinear(nn.Module):
         self.bias = None if bias is None else bias.detach()
         self.weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
 
-    def forward(self, x: Float[Tensor, "*axes d_in"]) -> Float[Tensor, "*axes d_out"]:
-        """Multiply and add the bias, without a gradient."""
-        return multiply(x, self.weight, self.bias)
+    def forward(
+        self, x: Float[Tensor, "*axes d_in"], residual: Float[Tensor, "*axes d_out"] | None = None
+    ) -> Float[Tensor, "*axes d_out"]:
+        """Multiply and add the bias, and the residual if there is one, without a gradient."""
+        if residual is None:
+            return multiply(x, self.weight, self.bias)
+        added: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, residual, self.weight, self.bias, "add")
+        return added
