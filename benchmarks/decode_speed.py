@@ -8,7 +8,7 @@ sentences of 4 to 60 subwords.
 
   ours               ablate.decode.translate_all, default batches of 64 sentences
   huggingface        generate of transformers' MarianMTModel
-  ctranslate2        the same MarianMTModel, converted to CTranslate2; each thread translates its share, as ours does
+  ctranslate2        the same MarianMTModel, converted to CTranslate2; each thread has its share, as ours at small
   ctranslate2-intra  the same with all threads on one batch, CTranslate2's default
 """
 
