@@ -38,6 +38,26 @@ class _Attend(torch.autograd.Function):
         return grad_query, grad_key, narrow_product(weights.transpose(1, 2), grads[0]), None
 
 
+class _CompiledAttend(torch.autograd.Function):
+    """The same where torch compiles it, which makes its own kernels, and fails at `_Attend`'s products."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.scale = 1 / math.sqrt(query.shape[2])
+        weights = scaled_product(query, key.transpose(1, 2), ctx.scale, bias).softmax(-1)
+        ctx.save_for_backward(query, key, value, weights)
+        return weights @ value
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, weights = ctx.saved_tensors
+        grad_weights = grads[0] @ value.transpose(1, 2)
+        grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
+        grad_query = scaled_product(grad_scores, key, ctx.scale)
+        grad_key = scaled_product(grad_scores.transpose(1, 2), query, ctx.scale)
+        return grad_query, grad_key, weights.transpose(1, 2) @ grads[0], None
+
+
 def scaled_product(
     a: Float[Tensor, "B T n"], b: Float[Tensor, "B n S"], scale: float, bias: Float[Tensor, "B #T S"] | None = None
 ) -> Float[Tensor, "B T S"]:
@@ -56,8 +76,8 @@ def narrow_product(a: Float[Tensor, "B T S"], b: Float[Tensor, "B S n"], scale: 
 
 
 def is_slow(x: Float[Tensor, "*axes S"]) -> bool:
-    """Whether torch takes the numbers of the last axis one by one (with AVX-512); not in code that it compiles."""
-    return not torch.compiler.is_compiling() and x.shape[-1] < VECTOR and x.is_cpu and x.dtype == torch.float32
+    """Whether torch takes the numbers of the last axis one by one (with AVX-512)."""
+    return x.shape[-1] < VECTOR and x.is_cpu and x.dtype == torch.float32
 
 
 def softmax(scores: Float[Tensor, "*axes S"]) -> Float[Tensor, "*axes S"]:
@@ -100,7 +120,8 @@ def attend(
     if causal:
         mask = query.new_full((1, 1, tgt_len, tgt_len), HIDDEN).triu_(1)
     bias = None if mask is None else mask.expand(batch, num_heads, tgt_len, -1).flatten(0, 1)
-    heads: Tensor = _Attend.apply(*(x.flatten(0, 1) for x in (query, key, value)), bias)  # type: ignore[no-untyped-call]
+    attention = _CompiledAttend if torch.compiler.is_compiling() else _Attend
+    heads: Tensor = attention.apply(*(x.flatten(0, 1) for x in (query, key, value)), bias)  # type: ignore[no-untyped-call]
     return heads.unflatten(0, (batch, num_heads))
 
 
