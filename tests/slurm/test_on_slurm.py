@@ -103,7 +103,7 @@ def test_a_run_that_fails_shows_and_neither_hides_nor_harms_the_others(cluster):
 def test_from_inside_an_allocation_a_job_is_what_it_would_be_from_outside(cluster):
     arguments = [sys.executable, "-m", "ablate.run", *TINY, *SLURM, "cluster.setup=['env > env.txt']"]
     text = cluster.say("srun", "--cpus-per-task=2", "--mem-per-cpu=300", "--partition=high", *arguments)
-    assert "submitted 1 runs" in text
+    assert "submitted 1 run" in text
     wait_until(lambda: len(records()) == 1, "the record")
     seen = dict(line.partition("=")[::2] for line in Path("env.txt").read_text().splitlines())
     asked = ("SLURM_JOB_PARTITION", "SLURM_CPUS_PER_TASK", "SLURM_MEM_PER_NODE")

@@ -107,7 +107,7 @@ def test_of_six_runs_exactly_the_failed_are_done_again_the_one_without_memory_wi
     assert retry.main(["--failed", "--mem", "x30"]) == 0
     said = capsys.readouterr().out
     assert "no lost runs" in said
-    assert said.count("submitted 1 runs") == 2  # they do not ask for the same
+    assert said.count("submitted 1 run") == 2  # they do not ask for the same
     again = {one: len(events(one, "submitted")) for one in states}
     assert again == {**dict.fromkeys(states, 1), hasty: 2, hungry: 2}
     wait_until(lambda: seen() == {**states, hungry: "done"}, "the end of both")
