@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: demo test clean
+# Nothing is compiled at installing, but what is used when it is first: else every process would compile it again.
+unexport PYTHONDONTWRITEBYTECODE
 
 demo: .venv/demo
 	$(BIN)/python -m ablate.run +sweep=row_A
@@ -12,7 +14,7 @@ test: .venv/test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 --ignore tests/slurm
-	$(BIN)/pytest tests/slurm
+	$(BIN)/pytest -n 2 tests/slurm
 
 .venv/demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

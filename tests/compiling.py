@@ -26,10 +26,10 @@ LENGTHS = np.random.default_rng(5).integers(2, 10, (90, 2)).tolist()
 STOP_AFTER = 7
 
 
-def train(folder: Path, precision: str, compiled: bool, stop: bool = False) -> Trainer:
+def train(folder: Path, compiled: bool, stop: bool = False) -> Trainer:
     """Train for ten updates; a resumed run starts with other parameters, which its checkpoint replaces."""
     optim = dataclasses.replace(OPTIM, train_steps=10, batch_tokens=60, eval_every_steps=5)
-    cfg = dataclasses.replace(config(), model=MODEL, optim=optim, precision=precision, compile=compiled)
+    cfg = dataclasses.replace(config(), model=MODEL, optim=optim, compile=compiled)
     run = RunDir(folder)
     torch.manual_seed(generator_seed(99 if run.checkpoints.exists() else 3, 0))
     model, packed = Transformer(MODEL, VOCAB), sentences(LENGTHS)
@@ -56,14 +56,14 @@ def train(folder: Path, precision: str, compiled: bool, stop: bool = False) -> T
 
 
 def main() -> None:
-    """Do it in this folder and this precision."""
-    folder, precision = Path(sys.argv[1]), sys.argv[2]
+    """Do it in this folder."""
+    folder = Path(sys.argv[1])
     linear.LARGE = 0  # every layer by oneDNN, as large ones are
-    plain = train(folder / "plain", precision, compiled=False)
+    plain = train(folder / "plain", compiled=False)
     assert "torch._dynamo" not in sys.modules, "the compiler is loaded where it is off"
-    whole = train(folder / "whole", precision, compiled=True)
-    train(folder / "stopped", precision, compiled=True, stop=True)
-    resumed = train(folder / "stopped", precision, compiled=True)
+    whole = train(folder / "whole", compiled=True)
+    train(folder / "stopped", compiled=True, stop=True)
+    resumed = train(folder / "stopped", compiled=True)
     found = {"resumed exactly": result(resumed) == result(whole), "gain": dataclasses.asdict(whole.gain)}
     both = {"plain": plain, "compiled": whole}
     src, decode = [np.array([3, 4, 5, 1])], DecodeConfig(4, 0.6, 3, 1, 1)

@@ -188,10 +188,13 @@ def plain_search(model: Transformer, source: Tensor, k: int, alpha: float, limit
     """Search as the definition has it, every prefix read from its beginning; gives score and ids."""
     live, best = [(0.0, [])], (-math.inf, [])
     for length in range(1, limit + 1):
-        extensions = []
-        for log_prob, ids in live:
-            log_probs = model.logits(model(source, torch.tensor([[*ids, EOS]])))[0, -1].log_softmax(-1)
-            extensions += [(log_prob + log_probs[i].item(), [*ids, i]) for i in range(1, len(log_probs))]  # no padding
+        prefixes = torch.tensor([[*ids, EOS] for _, ids in live])
+        scored = model.logits(model(source.expand(len(live), -1), prefixes))[:, -1].log_softmax(-1).tolist()
+        extensions = [
+            (log_prob + row[i], [*ids, i])
+            for (log_prob, ids), row in zip(live, scored, strict=True)
+            for i in range(1, len(row))  # no padding
+        ]
         extensions.sort(reverse=True)
         ended = [(log_prob / penalty(length, alpha), ids[:-1]) for log_prob, ids in extensions[:k] if ids[-1] == EOS]
         best = max([best, *ended])
@@ -201,7 +204,7 @@ def plain_search(model: Transformer, source: Tensor, k: int, alpha: float, limit
     return best if best[0] > -math.inf else (live[0][0] / penalty(limit, alpha), live[0][1])
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=12, deadline=None, derandomize=True)
 @given(
     seed=st.integers(0, 10_000),
     lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4),

@@ -15,7 +15,8 @@ from ablate.config import ModelConfig
 from ablate.model.linear import Linear
 from ablate.model.ragged import HIDDEN, Ragged, to_heads, to_rows
 
-VECTOR = 16  # float32 numbers, with AVX-512; with fewer keys torch's softmax takes 17 ns for a number, else 1.3
+# Float32 numbers that torch's kernels here take at once; with fewer keys its softmax takes 17 ns for each, else 1.3.
+VECTOR = 16 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 8
 FEW = 8  # columns; torch's batched product for CPUs takes up to three times as long as for as many rows
 
 
@@ -76,7 +77,7 @@ def narrow_product(a: Float[Tensor, "B T S"], b: Float[Tensor, "B S n"], scale: 
 
 
 def is_slow(x: Float[Tensor, "*axes S"]) -> bool:
-    """Whether torch takes the numbers of the last axis one by one (with AVX-512)."""
+    """Whether torch takes the numbers of the last axis one by one."""
     return x.shape[-1] < VECTOR and x.is_cpu and x.dtype == torch.float32
 
 
