@@ -24,7 +24,8 @@ from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
@@ -45,9 +46,9 @@ def root(name: str) -> Path:
     return inside if inside.is_dir() else PACKAGE.parent / name
 
 
-def names(group: str) -> str:
-    """List the files of a group of the sweeps' root, for `--help`."""
-    return ", ".join(sorted(path.stem for path in (root("sweeps") / group).glob("*.yaml")))
+def choices(group: str) -> list[str]:
+    """List the files of a group, in whichever root; none if there is no such group."""
+    return sorted(path.stem for part in ROOTS for path in (root(part) / group).glob("*.yaml"))
 
 
 def segmented_vocab_size(folder: str | None) -> int:
@@ -58,7 +59,7 @@ def segmented_vocab_size(folder: str | None) -> int:
 
 
 OmegaConf.register_new_resolver("segmented_vocab_size", segmented_vocab_size, replace=True)
-OmegaConf.register_new_resolver("names", names, replace=True)
+OmegaConf.register_new_resolver("names", lambda group: ", ".join(choices(group)), replace=True)  # for `--help`
 OmegaConf.register_new_resolver("scratch_dir", lambda: f"{tempfile.gettempdir()}/ablate-{os.getuid()}", replace=True)
 OmegaConf.register_new_resolver("sweeps_dir", lambda: str(root("sweeps")), replace=True)
 ConfigStore.instance().store(name="schema", node=Config)
@@ -87,6 +88,30 @@ def session(config_dir: str | None = None) -> Iterator[None]:
         GlobalHydra.instance().clear()
 
 
+def check_choices(overrides: list[str]) -> None:
+    """Make sure that groups are given names; at anything else Hydra fails without saying for which group.
+
+    Args:
+        overrides: in Hydra's grammar; others pass.
+
+    Raises:
+        ConfigError: for `preset=1`, `+row=null` or `data=`, with the names that there are.
+        OverrideParseException: for what is not in the grammar.
+    """
+    for text in overrides:
+        group = re.split("[=@]", text.lstrip("+"), maxsplit=1)[0]
+        if not group:
+            raise ConfigError("override", text, "say NAME=VALUE")
+        if "=" not in text or not (valid := choices(group) if group.isidentifier() else []):
+            continue
+        (override,) = OverridesParser.create().parse_overrides([text])
+        if not override.is_sweep_override():
+            chosen = override.value()
+            for name in chosen if isinstance(chosen, list) else [chosen]:
+                if not (isinstance(name, str) and name):
+                    raise ConfigError(group, name, nearest(str(name), valid))
+
+
 def compose(overrides: list[str], config_dir: str | None = None) -> Config:
     """Compose and check one configuration.
 
@@ -110,6 +135,7 @@ def compose(overrides: list[str], config_dir: str | None = None) -> Config:
         raise ConfigError("row", row, "one run has one row; for several say +sweep=NAME, or -m +row=A_h1,A_h4")
     with session(config_dir):
         try:
+            check_choices(overrides)
             tree = hydra_compose("config", overrides)
         except COMPOSE_ERRORS as err:
             raise explain(err) from err
@@ -151,14 +177,18 @@ def typed(tree: DictConfig) -> Config:
 
 def explain(err: Exception) -> ConfigError:
     """Turn Hydra's error into one that names the field, the value or file, and the nearest valid name."""
+    if isinstance(err, OverrideParseException):
+        field, equals, value = err.override.partition("=")
+        allowed = "a value with = , : # quotes, brackets or braces in it needs quotes of its own: 'NAME=\"VALUE\"'"
+        return ConfigError(field.strip("+~"), value if equals else NOT_SAID, allowed if equals else "say NAME=VALUE")
     text = f"{err}\n{err.__cause__ or ''}"
     source = next(iter(re.findall(r"(?:In|Error merging) '(\w+/[^']+)'", text)), "")
     available = re.findall(r"^\t(\w[\w.-]*)$", text.partition("Available options")[2], re.MULTILINE)
     if match := re.search(r"Could not (?:find|load) '(\w+)/([^']+)'", text):
         group, name = match.groups()
         # In a list of names Hydra does not say which there are.
-        valid = available or sorted(path.stem for part in ROOTS for path in (root(part) / group).glob("*.yaml"))
-        return ConfigError(group, name, nearest(name, valid), "" if source == f"{group}/{name}" else source)
+        source = "" if source == f"{group}/{name}" else source
+        return ConfigError(group, name, nearest(name, available or choices(group)), source)
     if match := re.search(r"Ambiguous value for argument '\+*(\w+)=([^']+)'", text):
         group, chosen = match.groups()
         several = "one run has one row" if group == "row" else f"for all of them together say '+{group}=[{chosen}]'"

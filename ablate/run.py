@@ -12,9 +12,10 @@ from rich.console import Console
 
 from ablate import __version__, submit, table
 from ablate.account import log_in
-from ablate.compose import COMPOSE_ERRORS, explain, root
+from ablate.compose import COMPOSE_ERRORS, check_choices, explain, root
 from ablate.config import SlurmCluster
 from ablate.cost import describe
+from ablate.errors import ConfigError
 from ablate.launch import Outcome, freeze, launch, num_workers
 from ablate.plan import Plan, plan_from
 from ablate.refuse import refuse
@@ -137,11 +138,12 @@ def main() -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # hands us Hydra's errors, so that they can name the nearest valid field
     exit_codes.clear()
     try:
+        check_choices(sys.argv[1:])
         job()
-    except COMPOSE_ERRORS as err:
+    except (*COMPOSE_ERRORS, ConfigError) as err:
         if WANTS_TRACE:
             raise
-        return refuse(explain(err))
+        return refuse(err if isinstance(err, ConfigError) else explain(err))
     except KeyboardInterrupt:  # while planning; `launch` takes it otherwise
         print("interrupted", file=sys.stderr)
         return INTERRUPTED

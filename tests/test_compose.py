@@ -95,6 +95,14 @@ MISTAKES = {  # what is typed: all that the error must say
     "model.num_heads=0": ["row='base'", "model.num_heads=0", "at least 1"],
     "model.activation=rleu": ["model.activation='rleu'", "did you mean 'relu'?"],
     "~model": ["model.num_layers", "has no value"],
+    "runs_dir=a=b": ["runs_dir='a=b'", "'NAME=\"VALUE\"'"],
+    "+model.activation=a(b": ["model.activation='a(b'", "'NAME=\"VALUE\"'"],
+    "model.dropout": ["model.dropout", "say NAME=VALUE"],
+    "preset=1": ["preset=1: ", "paper, quick, smoke"],
+    "+sweep=[row_A,2]": ["sweep=2: ", "table3"],
+    "model=null": ["model=None: ", "base, big"],
+    "data=": ["data='': ", "homeassistant"],
+    "=3": ["'=3'", "say NAME=VALUE"],
 }
 
 
@@ -117,6 +125,10 @@ ROW_MISTAKES = {  # a row file: all that the error must say
     "model: {d_k: 0}": ["row='bad'", "model.d_k=0", "at least 1"],
     "optim: {label_smoothing: 1.0}": ["row='bad'", "optim.label_smoothing=1.0", "below 1"],
 }
+
+
+def test_a_value_in_quotes_of_its_own_may_hold_any_character():
+    assert compose(["preset=smoke", 'runs_dir="a=b, (c)"']).runs_dir == "a=b, (c)"
 
 
 @pytest.mark.parametrize("text", list(ROW_MISTAKES))
