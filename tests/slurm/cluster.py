@@ -21,7 +21,7 @@ import psutil
 PACKAGES = "slurmctld slurmd slurm-client munge slurmdbd mariadb-server"  # Debian's names; .ci/run installs them
 DAEMONS = ["munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd"]
 PROGRAMS = [*DAEMONS, "mariadb-install-db", "sbatch", "sacctmgr", "setpriv"]
-NODES, CPUS, MEMORY_MB, MAX_ARRAY_SIZE = 2, 4, 8000, 64  # what each node claims to have, whatever the machine has
+NODES, CPUS, MEMORY_MB, MAX_ARRAY_SIZE = 2, 4, 8000, 16  # what each node claims to have, whatever the machine has
 PATIENCE_S = 180  # for a daemon to answer; only keeps what is broken from hanging
 
 SLURM_CONF = """\
@@ -122,7 +122,7 @@ class Cluster:
             **{"host": host, "folder": folder, "ports": ports, "last_port": ports[-1], "nodes": NODES, "cpus": CPUS},
             **{"memory_mb": MEMORY_MB, "max_array_size": MAX_ARRAY_SIZE, "database_port": self.database_port},
         }
-        for name in ("state", "database", "log", *(f"spool-n{i}" for i in range(1, NODES + 1))):
+        for name in ("state", "database", "scratch", "log", *(f"spool-n{i}" for i in range(1, NODES + 1))):
             (folder / name).mkdir()
         folder.chmod(0o755)  # munged refuses others
         (folder / "slurm.conf").write_text(SLURM_CONF.format(**values))
@@ -152,10 +152,15 @@ class Cluster:
     def start_database(self) -> None:
         """Make an empty database and its server, for accounting."""
         data = f"--datadir={self.folder}/database"
+        scratch = self.folder / "scratch"  # of its own: in a shared one temporary tables of several have the same names
         install = ["mariadb-install-db", "--no-defaults", data, "--skip-test-db", "--user=root"]
-        subprocess.run(install, env=self.env, check=True, capture_output=True, timeout=PATIENCE_S)
+        env = {**self.env, "TMPDIR": str(scratch)}
+        done = subprocess.run(install, env=env, capture_output=True, text=True, timeout=PATIENCE_S)
+        if done.returncode:
+            raise RuntimeError(f"mariadb-install-db: {done.stdout}{done.stderr}")
         self.launch(
             *("mariadbd", "--no-defaults", data, "--user=root", "--skip-grant-tables", "--bind-address=127.0.0.1"),
+            f"--tmpdir={scratch}",
             *(f"--port={self.database_port}", f"--socket={self.folder}/database.socket"),
             *("--innodb-buffer-pool-size=16M", "--innodb-lock-wait-timeout=900", "--innodb-flush-log-at-trx-commit=0"),
         )

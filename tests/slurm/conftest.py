@@ -1,4 +1,4 @@
-"""One SLURM for all tests of a process in this folder; elsewhere than in CI, where it must be there, they skip without it."""
+"""A SLURM for all tests of a process in this folder; elsewhere than in CI they skip without it."""
 
 import os
 import signal

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cluster import MAX_ARRAY_SIZE
 from submitted import LONG, MANY, SLURM, command, events, job_of, records, runs, wait_for_update
 from tiny import TINY, undisturbed, wait_until
 
@@ -157,7 +158,7 @@ def test_of_several_runs_in_a_job_a_killed_one_goes_on_when_the_others_are_done(
 def test_many_runs_in_arrays_are_each_done_once(cluster):
     code, text = command(f"seeds={MANY}", *SLURM, "optim.train_steps=2000")
     assert code == 0
-    assert text.count("submitted") == -(-MANY // 64)
+    assert text.count("submitted") == -(-MANY // MAX_ARRAY_SIZE)
 
     def done() -> int:
         return sum(one.record.exists() for one in find(Path("runs").absolute()))
