@@ -21,7 +21,7 @@ import psutil
 PACKAGES = "slurmctld slurmd slurm-client munge slurmdbd mariadb-server"  # Debian's names; .ci/run installs them
 DAEMONS = ["munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd"]
 PROGRAMS = [*DAEMONS, "mariadb-install-db", "sbatch", "sacctmgr", "setpriv"]
-NODES, CPUS, MEMORY_MB, MAX_ARRAY_SIZE = 2, 4, 8000, 16  # what each node claims to have, whatever the machine has
+NODES, CPUS, MEMORY_MB, MAX_ARRAY_SIZE = 2, 4, 8000, 24  # what each node claims to have, whatever the machine has
 PATIENCE_S = 180  # for a daemon to answer; only keeps what is broken from hanging
 
 SLURM_CONF = """\

@@ -10,7 +10,7 @@ from ablate import ledger, record, run
 from ablate.named import find
 from ablate.rundir import RunDir, read_json
 
-MANY = int(os.environ.get("ABLATE_SLURM_RUNS", "18"))  # runs at once; by itself two arrays
+MANY = int(os.environ.get("ABLATE_SLURM_RUNS", "26"))  # runs at once; by itself two arrays
 SLURM = ["cluster=slurm", "cluster.timeout_min=10", "cluster.mem_gb=1"]
 # 300 updates: seconds, in which things can happen, on a fast machine, too.
 LONG = ["optim.train_steps=500000", "optim.batch_tokens=128", "optim.eval_every_steps=50"]
