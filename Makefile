@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: demo test clean
-# Nothing is compiled at installing, but what is used when it is first: else every process would compile it again.
+# pip compiles nothing; what a first import compiles must be kept, or every process compiles it again.
 unexport PYTHONDONTWRITEBYTECODE
 
 demo: .venv/demo

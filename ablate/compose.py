@@ -25,6 +25,7 @@ from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, Glob, QuotedString, Sweep
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -102,14 +103,18 @@ def check_choices(overrides: list[str]) -> None:
         group = re.split("[=@]", text.lstrip("+"), maxsplit=1)[0]
         if not group:
             raise ConfigError("override", text, "say NAME=VALUE")
-        if "=" not in text or not (valid := choices(group) if group.isidentifier() else []):
+        valid = choices(group) if group.isidentifier() else []
+        if "=" not in text or not valid:
             continue
         (override,) = OverridesParser.create().parse_overrides([text])
-        if not override.is_sweep_override():
-            chosen = override.value()
+        given = override.value()
+        for chosen in given.list if isinstance(given, ChoiceSweep) else [given]:
+            if isinstance(chosen, dict | Sweep | Glob):  # fields of the group; or names that only Hydra's -m knows
+                continue
             for name in chosen if isinstance(chosen, list) else [chosen]:
-                if not (isinstance(name, str) and name):
-                    raise ConfigError(group, name, nearest(str(name), valid))
+                said = name.text if isinstance(name, QuotedString) else name
+                if not (isinstance(said, str) and said):
+                    raise ConfigError(group, said, f"is no name; {nearest(str(said), valid)}")
 
 
 def compose(overrides: list[str], config_dir: str | None = None) -> Config:
@@ -179,8 +184,12 @@ def explain(err: Exception) -> ConfigError:
     """Turn Hydra's error into one that names the field, the value or file, and the nearest valid name."""
     if isinstance(err, OverrideParseException):
         field, equals, value = err.override.partition("=")
-        allowed = "a value with = , : # quotes, brackets or braces in it needs quotes of its own: 'NAME=\"VALUE\"'"
-        return ConfigError(field.strip("+~"), value if equals else NOT_SAID, allowed if equals else "say NAME=VALUE")
+        allowed = (
+            "cannot be read; quotes let a value hold any character: 'NAME=\"VALUE\"', and a list blanks: 'NAME=[A, B]'"
+        )
+        if not (equals and re.fullmatch(r"[\w@$./:-]+", field.strip("+~"))):
+            field, value, allowed = err.override, NOT_SAID, "say NAME=VALUE"
+        return ConfigError(field.strip("+~"), value, allowed)
     text = f"{err}\n{err.__cause__ or ''}"
     source = next(iter(re.findall(r"(?:In|Error merging) '(\w+/[^']+)'", text)), "")
     available = re.findall(r"^\t(\w[\w.-]*)$", text.partition("Available options")[2], re.MULTILINE)

@@ -15,7 +15,6 @@ from ablate.account import log_in
 from ablate.compose import COMPOSE_ERRORS, check_choices, explain, root
 from ablate.config import SlurmCluster
 from ablate.cost import describe
-from ablate.errors import ConfigError
 from ablate.launch import Outcome, freeze, launch, num_workers
 from ablate.plan import Plan, plan_from
 from ablate.refuse import refuse
@@ -140,10 +139,14 @@ def main() -> int:
     try:
         check_choices(sys.argv[1:])
         job()
-    except (*COMPOSE_ERRORS, ConfigError) as err:
+    except COMPOSE_ERRORS as err:
         if WANTS_TRACE:
             raise
-        return refuse(err if isinstance(err, ConfigError) else explain(err))
+        return refuse(explain(err))
+    except ValueError as err:  # a setting, or what Hydra makes of one
+        if WANTS_TRACE:
+            raise
+        return refuse(err)
     except KeyboardInterrupt:  # while planning; `launch` takes it otherwise
         print("interrupted", file=sys.stderr)
         return INTERRUPTED

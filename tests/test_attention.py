@@ -233,7 +233,7 @@ def test_unfused_fans_are_those_of_each_matrix():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-@pytest.mark.parametrize("num_keys", [1, 2, 15, 16, 17])
+@pytest.mark.parametrize("num_keys", [1, 2, 7, 8, 9, 15, 16, 17])
 def test_softmax_and_its_gradient_are_torchs_for_few_keys_and_many(num_keys: int, dtype: torch.dtype):
     generator = torch.Generator().manual_seed(num_keys)
     scores = 90 * torch.randn(3, 5, num_keys, generator=generator)  # exp() of it would not do

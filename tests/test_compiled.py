@@ -49,8 +49,8 @@ def compiler() -> None:
         pytest.skip("no C++ compiler")
 
 
-def start(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Start Python in a folder that also gets the compiler's cache."""
+def python(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a folder, which also gets the compiler's cache."""
     known = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": str(TESTS.parent), "OMP_NUM_THREADS": "1"}
     variables = {**os.environ, **known, **environment}
     return subprocess.run([sys.executable, *arguments], env=variables, cwd=folder, capture_output=True, text=True)
@@ -58,7 +58,7 @@ def start(folder: Path, *arguments: str, **environment: str) -> subprocess.Compl
 
 def train(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Train with and without the compiler, in a process of its own."""
-    return start(folder, str(TESTS / "compiling.py"), str(folder), **environment)
+    return python(folder, str(TESTS / "compiling.py"), str(folder), **environment)
 
 
 @pytest.mark.usefixtures("compiler")
@@ -89,11 +89,12 @@ def test_the_command_trains_with_it_in_bfloat16_and_the_record_says_what_it_gain
     command = ["-m", "ablate.run", "preset=smoke", "seeds=1", "tracking=none", "precision=bf16"]
     records = {}
     for name, setting in (("plain", "false"), ("compiled", "true")):
-        done = start(tmp_path, *command, f"compile={setting}", f"runs_dir={name}")
+        done = python(tmp_path, *command, f"compile={setting}", f"runs_dir={name}")
         assert done.returncode == 0, done.stderr
         (path,) = tmp_path.glob(f"{name}/**/record.json")
         records[name] = json.loads(path.read_text())
     history, compiled_history = (done["dev"]["history"][:2] for done in records.values())  # then rounding has grown
+    assert [step for step, _ in history] == [20, 40]
     np.testing.assert_allclose(compiled_history, history, rtol=5e-3)
     (plain,), (compiled,) = (done["provenance"] for done in records.values())
     assert "compile" not in plain

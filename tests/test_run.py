@@ -283,8 +283,10 @@ def test_a_wrong_setting_ends_the_command_in_one_line_with_nothing_written(workp
         (["+sweep=row_A,row_B"], ["'+sweep=[row_A,row_B]'"]),
         (["model.num_heads=0"], ["model.num_heads=0: must be at least 1"]),
         (["+sweep=[row_A,row_F]"], ["sweep='row_F'"]),
-        (["+row=3"], ["row=3: valid: A_h1"]),
-        (["runs_dir=a=b"], ["runs_dir='a=b': a value with = "]),
+        (["+row=3"], ["row=3: is no name; valid: A_h1"]),
+        (["-m", "+row=A_h1,3"], ["row=3: is no name; valid: A_h1"]),
+        (["-m", "+row=range(1,3)"], ["Got int"]),
+        (["runs_dir=a=b"], ["runs_dir='a=b': cannot be read; "]),
     ):
         code, out, err = give(monkeypatch, capsys, *arguments, "preset=smoke")
         assert code == 2

@@ -22,7 +22,7 @@ PACKAGES = "slurmctld slurmd slurm-client munge slurmdbd mariadb-server"  # Debi
 DAEMONS = ["munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd"]
 PROGRAMS = [*DAEMONS, "mariadb-install-db", "sbatch", "sacctmgr", "setpriv"]
 NODES, CPUS, MEMORY_MB, MAX_ARRAY_SIZE = 2, 4, 8000, 24  # what each node claims to have, whatever the machine has
-PATIENCE_S = 180  # for a daemon to answer; only keeps what is broken from hanging
+PATIENCE_S = 600  # for a daemon to answer; only keeps what is broken from hanging
 
 SLURM_CONF = """\
 ClusterName=toy
@@ -57,7 +57,7 @@ EnforcePartLimits=ALL
 MaxArraySize={max_array_size}
 MinJobAge=300
 ReturnToService=2
-SlurmdTimeout=10
+SlurmdTimeout=60
 MessageTimeout=30
 SlurmdParameters=config_overrides
 GresTypes=gpu
@@ -98,8 +98,10 @@ def search_path() -> str:
 
 def free_ports(number: int) -> list[int]:
     """Find consecutive ports that nobody listens on."""
+    # Below those that the kernel gives to whoever connects; each of pytest's processes has its own.
+    lowest = 10_000 + 2_000 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 10)
     while True:
-        first = random.randrange(10_000, 30_000)  # below those that the kernel gives to whoever connects
+        first = random.randrange(lowest, lowest + 2_000 - number)
         with suppress(OSError), ExitStack() as probes:
             for port in range(first, first + number):
                 probes.enter_context(socket.socket()).bind(("127.0.0.1", port))

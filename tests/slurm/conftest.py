@@ -11,7 +11,7 @@ import pytest
 from cluster import Cluster, missing
 from submitted import MANY
 
-LIMIT_S, AGAIN_S = 1200 + 20 * MANY, 120  # of a test; then for each thing that it waits for on its way out
+LIMIT_S, AGAIN_S = 2400 + 20 * MANY, 120  # of a test; then for each thing that it waits for on its way out
 
 
 @pytest.fixture(autouse=True)

@@ -163,7 +163,7 @@ def test_many_runs_in_arrays_are_each_done_once(cluster):
     def done() -> int:
         return sum(one.record.exists() for one in find(Path("runs").absolute()))
 
-    wait_until(lambda: done() == MANY, "all records", 20 * MANY)
+    wait_until(lambda: done() == MANY, "all records", 600 + 20 * MANY)
     for one in find(Path("runs").absolute()):
         assert len(events(one, "started")) == 1
         assert read_state(one).name == "done"
