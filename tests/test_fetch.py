@@ -203,7 +203,10 @@ def test_a_damaged_file_is_refused_and_the_next_one_is_not_held_to_its_digest(se
     assert fetch(FILE, access(mirror=server.url), quiet).read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("sent", [b"", b"<html>Please sign in.</html>", gzip.compress(b"<html>Please sign in.</html>")])
+PAGE = b"<html>Please sign in.</html>"
+
+
+@pytest.mark.parametrize("sent", [b"", PAGE, gzip.compress(PAGE)], ids=["nothing", "page", "packed page"])
 def test_what_is_no_archive_is_refused_and_the_next_one_is_not_held_to_its_digest(server, root, sent):
     archive = Remote("https://files.example/b.tgz")
     server.files["files.example/b.tgz"] = sent
