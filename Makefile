@@ -13,7 +13,8 @@ test: .venv/test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/pytest -n 3 --dist worksteal
+	$(BIN)/pytest -n 2 --ignore tests/slurm
+	$(BIN)/pytest -n 2 tests/slurm
 
 .venv/demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

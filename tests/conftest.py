@@ -7,6 +7,8 @@ import pytest
 from jaxtyping import install_import_hook
 
 install_import_hook("ablate", "beartype.beartype")
+if "PYTEST_XDIST_WORKER" in os.environ:  # else several processes' threads wait for each other's cores
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(autouse=True)
