@@ -23,6 +23,8 @@ DAEMONS = ["munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd"]
 PROGRAMS = [*DAEMONS, "mariadb-install-db", "sbatch", "sacctmgr", "setpriv"]
 NODES, CPUS, MEMORY_MB, MAX_ARRAY_SIZE = 2, 4, 8000, 24  # what each node claims to have, whatever the machine has
 PATIENCE_S = 600  # for a daemon to answer; only keeps what is broken from hanging
+# A daemon does not outlive a killed test run. Who is killed before setpriv has asked for it is missed, so sh looks.
+DIES_WITH_US = ["setpriv", "--pdeathsig", "KILL", "sh", "-c", 'test "$PPID" = "$0" && exec "$@"']
 
 SLURM_CONF = """\
 ClusterName=toy
@@ -179,7 +181,7 @@ class Cluster:
         self.commands[called] = command
         with open(self.folder / "log" / f"{called}.txt", "ab") as log:
             self.daemons[called] = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", *command],  # so that it does not outlive a killed test run
+                [*DIES_WITH_US, str(os.getpid()), *command],
                 env=self.env,
                 stdout=log,
                 stderr=log,

@@ -1,6 +1,7 @@
 """The SLURM that the other tests here rely on is a real one."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import cluster as module
 import psutil
 import pytest
 from cluster import Cluster, missing
-from tiny import wait_until
+from tiny import alive, wait_until
 
 
 def jobs(cluster: Cluster) -> dict[str, str]:
@@ -107,17 +108,23 @@ def test_what_is_missing_is_said(monkeypatch):
     assert missing() == "a SLURM of one's own needs root"
 
 
-def test_a_daemon_does_not_outlive_a_killed_test_run():
+@pytest.mark.parametrize("late", [False, True])
+def test_a_daemon_does_not_outlive_a_killed_test_run(late, tmp_path, monkeypatch):
     if missing():
         pytest.skip(missing())
+    if late:  # the run is killed before the daemon has asked to be killed with it
+        (tmp_path / "setpriv").write_text(f'#!/bin/sh\nsleep 1\nexec {shutil.which("setpriv")} "$@"\n')
+        (tmp_path / "setpriv").chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     code = (
-        "import pathlib, sys, tempfile, time; sys.path.insert(0, sys.argv[1]); from cluster import Cluster\n"
-        "cluster = Cluster(pathlib.Path(tempfile.mkdtemp())); cluster.launch('sleep', '1000')\n"
+        "import pathlib, sys, time; sys.path.insert(0, sys.argv[1]); from cluster import Cluster\n"
+        "cluster = Cluster(pathlib.Path(sys.argv[2])); cluster.launch('sleep', '1000')\n"
         "print(cluster.daemons['sleep'].pid, flush=True); time.sleep(1000)"
     )
-    run = [sys.executable, "-c", code, str(Path(__file__).parent)]
+    run = [sys.executable, "-c", code, str(Path(__file__).parent), str(tmp_path)]
     with subprocess.Popen(run, stdout=subprocess.PIPE, text=True) as process:
         daemon = int(process.stdout.readline())
-        assert psutil.pid_exists(daemon)
+        if not late:
+            wait_until(lambda: psutil.Process(daemon).name() == "sleep", "its beginning")
         process.send_signal(signal.SIGKILL)
-    wait_until(lambda: not psutil.pid_exists(daemon) or psutil.Process(daemon).status() == "zombie", "its end")
+    wait_until(lambda: not alive(daemon), "its end")
