@@ -54,7 +54,7 @@ AccountingStorageEnforce=associations,qos
 AccountingStoreFlags=job_comment
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-SchedulerParameters=bf_interval=1,sched_min_interval=100000,preempt_strict_order
+SchedulerParameters=sched_interval=1,bf_interval=1,sched_min_interval=100000,preempt_strict_order
 EnforcePartLimits=ALL
 MaxArraySize={max_array_size}
 MinJobAge=300

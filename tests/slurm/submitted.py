@@ -12,8 +12,9 @@ from ablate.rundir import RunDir, read_json
 
 MANY = int(os.environ.get("ABLATE_SLURM_RUNS", "26"))  # runs at once; by itself two arrays
 SLURM = ["cluster=slurm", "cluster.timeout_min=10", "cluster.mem_gb=1"]
-# 300 updates: seconds, in which things can happen, on a fast machine, too.
-LONG = ["optim.train_steps=500000", "optim.batch_tokens=128", "optim.eval_every_steps=50"]
+# As a user prepares a node. 60 updates are over 6 seconds then, in which things can happen.
+SLOW = [*SLURM, f"cluster.setup=['export PYTHONPATH={Path(__file__).parent / 'slow'}:$PYTHONPATH']"]
+LONG = ["optim.train_steps=100000", "optim.batch_tokens=128", "optim.eval_every_steps=20"]
 
 
 def command(*overrides: str) -> tuple[int, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from cluster import MAX_ARRAY_SIZE
-from submitted import LONG, MANY, SLURM, command, events, job_of, records, runs, wait_for_update
+from submitted import LONG, MANY, SLOW, SLURM, command, events, job_of, records, runs, wait_for_update
 from tiny import TINY, undisturbed, wait_until
 
 from ablate.errors import ConfigError
@@ -145,7 +145,7 @@ def test_a_job_asks_for_what_its_fields_say(cluster):
 
 def test_of_several_runs_in_a_job_a_killed_one_goes_on_when_the_others_are_done(cluster):
     sweep = ["seeds=2", *LONG]
-    assert command(*sweep, *SLURM, "cluster.runs_per_job=2")[0] == 0
+    assert command(*sweep, *SLOW, "cluster.runs_per_job=2")[0] == 0
     both = find(Path("runs").absolute())
     os.kill(wait_for_update(both[1], 5), signal.SIGKILL)
     wait_until(lambda: len(events(both[1], "ended")) == 2, "the end")

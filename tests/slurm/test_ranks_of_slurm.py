@@ -1,4 +1,4 @@
-from submitted import LONG, SLURM, command, events, job_of, records, runs, wait_for_update
+from submitted import LONG, SLOW, command, events, job_of, records, runs, wait_for_update
 from tiny import wait_until
 
 from ablate import record
@@ -6,7 +6,7 @@ from ablate import record
 
 def test_a_run_in_two_tasks_on_two_nodes_is_stopped_goes_on_and_is_the_local_pool_s(cluster):  # S4, S9
     two = ["cluster.ranks=2", *LONG]
-    assert command(*two, *SLURM, "cluster.nodes=2")[0] == 0
+    assert command(*two, *SLOW, "cluster.nodes=2")[0] == 0
     (one,) = runs().values()
     wait_for_update(one, 5)
     cluster.say("scancel", "--signal=USR2", job_of(one))  # to both

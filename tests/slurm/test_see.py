@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from submitted import LONG, SLURM, command, events, job_of, wait_for_update
+from submitted import LONG, SLOW, SLURM, command, events, job_of, wait_for_update
 from tiny import undisturbed, wait_until
 
 from ablate import cancel, doctor, logs, record, retry, status
@@ -42,7 +42,7 @@ def test_a_job_that_can_never_start_shows_slurm_s_reason(cluster, capsys):  # S8
 
 
 def test_without_an_accounting_states_come_from_files_and_the_queue(cluster, workplace, monkeypatch, capsys):  # S3
-    assert command(*LONG, *SLURM)[0] == 0
+    assert command(*LONG, *SLOW)[0] == 0
     wait_for_update(run(BASE), 5)
     broken = workplace / "broken" / "sacct"
     write_text(broken, "#!/bin/sh\necho Slurm accounting storage is disabled >&2; exit 1\n")
@@ -57,7 +57,7 @@ def test_without_an_accounting_states_come_from_files_and_the_queue(cluster, wor
 
 
 def test_of_a_job_s_runs_one_is_cancelled_and_the_same_command_continues_it(cluster, capsys):
-    sweep = ["seeds=2", *LONG, *SLURM]
+    sweep = ["seeds=2", *LONG, *SLOW]
     assert command(*sweep, "cluster.runs_per_job=2")[0] == 0
     one, other = run(BASE), run("base/2")
     wait_for_update(one, 5)
@@ -94,7 +94,7 @@ def test_of_six_runs_exactly_the_failed_are_done_again_the_one_without_memory_wi
     three = submitted("+sweep=row_B", *SLURM)
     (hasty,) = submitted("optim.lr_scale=1.0e+30", *SLURM)
     (hungry,) = submitted("model.dropout=0.2", *SLURM, "cluster.mem_gb=0.05")
-    (endless,) = submitted("optim.train_steps=20000000", *SLURM)
+    (endless,) = submitted("optim.train_steps=20000000", *SLOW)
     states = {**dict.fromkeys(three, "done"), hasty: "failed", hungry: "failed", endless: "running"}
 
     def seen() -> dict[RunDir, str]:

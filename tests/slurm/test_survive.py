@@ -3,7 +3,7 @@
 import os
 import signal
 
-from submitted import LONG, SLURM, command, events, job_of, records, runs, wait_for_update
+from submitted import LONG, SLOW, SLURM, command, events, job_of, records, runs, wait_for_update
 from tiny import undisturbed, wait_until
 
 from ablate import checkpoint, record
@@ -17,8 +17,8 @@ def starts(ours: dict[str, RunDir]) -> set[int]:
 
 
 def test_preempted_requeued_killed_and_without_a_controller_the_records_are_the_local_pool_s(cluster):  # S4, S5
-    sweep = ["+sweep=row_A", *LONG, "optim.train_steps=1000000"]  # 600 updates
-    assert command(*sweep, *SLURM)[0] == 0
+    sweep = ["+sweep=row_A", *LONG, "optim.train_steps=200000"]  # 120 updates
+    assert command(*sweep, *SLOW)[0] == 0
     ours = runs()
     assert len(ours) == 5
     for restart in (1, 2):  # a job of the high partition takes everything, twice
@@ -51,7 +51,7 @@ def test_preempted_requeued_killed_and_without_a_controller_the_records_are_the_
 
 
 def test_before_its_time_limit_a_job_puts_itself_back_and_goes_on(cluster):  # S4
-    assert command("optim.train_steps=20000000", *SLURM, "cluster.timeout_min=1", "cluster.stop_before_s=20")[0] == 0
+    assert command("optim.train_steps=20000000", *SLOW, "cluster.timeout_min=1", "cluster.stop_before_s=20")[0] == 0
     (one,) = runs().values()
     wait_until(lambda: len(events(one, "started")) == 2, "SLURM's signal, and the second start")
     end = events(one, "ended")[0]
@@ -62,7 +62,7 @@ def test_before_its_time_limit_a_job_puts_itself_back_and_goes_on(cluster):  # S
 
 def test_the_run_of_a_node_that_crashed_goes_on_on_another_from_the_newest_checkpoint_that_is_whole(cluster):  # S5, R2
     cluster.say("scontrol", "update", "nodename=n2", "state=drain", "reason=test")
-    assert command(*LONG, *SLURM)[0] == 0
+    assert command(*LONG, *SLOW)[0] == 0
     (one,) = runs().values()
     wait_for_update(one, 20)
     cluster.crash("n1")
@@ -79,7 +79,7 @@ def test_the_run_of_a_node_that_crashed_goes_on_on_another_from_the_newest_check
 
 
 def test_a_cancelled_job_does_not_come_back(cluster):
-    assert command(*LONG, *SLURM)[0] == 0
+    assert command(*LONG, *SLOW)[0] == 0
     (one,) = runs().values()
     wait_for_update(one, 5)
     job = job_of(one)
@@ -87,7 +87,7 @@ def test_a_cancelled_job_does_not_come_back(cluster):
     wait_until(lambda: not cluster.say("squeue", "-h"), "its end")
     wait_until(lambda: "CANCELLED" in cluster.say("sacct", "-X", "-n", "-j", job, "-o", "State"), "the accounting")
     assert read_state(one).name == "stopped"  # at a checkpoint
-    assert command(*LONG, *SLURM)[0] == 0  # the same command submits it again
+    assert command(*LONG, *SLOW)[0] == 0  # the same command submits it again
     wait_until(one.record.exists, "the record")
     assert len(events(one, "submitted")) == 2
     assert records()["base"] == undisturbed(*LONG)
