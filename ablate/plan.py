@@ -58,6 +58,7 @@ class PlannedRun:
 class Plan:
     """Everything asked for: a run for each row and seed, and what is known of each."""
 
+    asked: Request
     preset: str
     title: str  # of the sweeps; empty for a single row
     seeds: int
@@ -179,6 +180,7 @@ def make_plan(asked: Request, corpus: corpora.Corpus | None, every_seed: bool) -
         guessed, (one.state.record for one in runs), (read_json(run.record) for run in all_there), first
     )
     return Plan(
+        asked=asked,
         preset=first.preset,
         title="; ".join(sweep.title for sweep in asked.sweeps.values()),
         seeds=seeds,
@@ -192,6 +194,11 @@ def make_plan(asked: Request, corpus: corpora.Corpus | None, every_seed: bool) -
         corpus=corpus,
         digests=digests,
     )
+
+
+def look_again(plan: Plan) -> Plan:
+    """Plan the same runs as they are now, whatever has become of the configuration's files meanwhile."""
+    return make_plan(plan.asked, plan.corpus, every_seed=False)
 
 
 def changed(plain: dict[str, Any], ours: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -63,7 +63,7 @@ def read(overrides: list[str]) -> Request:
         raise ConfigError("row", named[0], "cannot go with a sweep; +sweep='[...]' takes several sweeps")
     names = named or list(dict.fromkeys(["base", *(row for sweep in asked.sweep.values() for row in sweep.rows)]))
     own = [text for text in overrides if not text.startswith(("+row=", "+sweep="))]
-    settings, composed = own, compose_rows(names, own)
+    settings, composed = own, compose_rows(names, own) if asked.sweep else {names[0]: asked}
     on_sweeps = bool(asked.sweep) and dataclasses.replace(asked, sweep={}) != composed["base"]
     if on_sweeps:
         settings = [*(text for text in overrides if text.startswith("+sweep=")), *own]

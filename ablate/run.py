@@ -16,7 +16,7 @@ from ablate.compose import COMPOSE_ERRORS, check_choices, explain, root
 from ablate.config import SlurmCluster
 from ablate.cost import describe
 from ablate.launch import Outcome, freeze, launch, num_workers
-from ablate.plan import Plan, plan_from
+from ablate.plan import Plan, look_again, plan_from
 from ablate.refuse import refuse
 from ablate.slurm import Unreachable
 from ablate.spawn import STOPPED
@@ -60,7 +60,7 @@ def do(overrides: list[str], plan_only: bool, say: Callable[[str], None], consol
         if not submit.wait(going, console):
             say("Interrupted. The jobs go on; the same command waits for them again.")
             return INTERRUPTED
-        plan = plan_from(overrides, prepare=True, say=say)
+        plan = look_again(plan)
         submit.look_in_queue(plan.runs)
     elif settle(plan).to_run:
         # Longest first, so that the workers end together.
@@ -69,7 +69,7 @@ def do(overrides: list[str], plan_only: bool, say: Callable[[str], None], consol
             freeze(planned)
         runs = {(planned.rows[0], planned.cfg.seed): planned.run for planned in rest}
         outcome = launch(runs, workers, console)
-        plan = plan_from(overrides, prepare=True, say=say)
+        plan = look_again(plan)
     say("\n" + table.write(table.build(plan), "md"))
     return conclude(plan, outcome, say)
 

@@ -1,8 +1,10 @@
 """Check every shape and type in a signature while the tests run, and keep tests away from the user's folders."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+import jaxtyping
 import pytest
 from jaxtyping import install_import_hook
 
@@ -11,18 +13,25 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # else several processes' threads wait 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-@pytest.fixture(autouse=True)
-def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each test session a corpus folder of its own; shared within it, since a corpus is found by its content."""
+@pytest.fixture(scope="session", autouse=True)
+def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Give the test session a corpus folder of its own; shared within it, since a corpus is found by its content."""
     base = tmp_path_factory.getbasetemp()
     root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    monkeypatch.setenv("ABLATE_DATA", str(root / "ablate-data"))
-    monkeypatch.delenv("ABLATE_RUNS", raising=False)
-    monkeypatch.setenv("WANDB_SILENT", "true")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("ABLATE_DATA", str(root / "ablate-data"))
+        monkeypatch.delenv("ABLATE_RUNS", raising=False)
+        monkeypatch.setenv("WANDB_SILENT", "true")
+        yield
 
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Go to an empty working directory; runs land in `runs/` in it."""
+    """Go to an empty working directory; runs land in `runs/` in it.
+
+    They repeat a few calls thousands of times, whose shapes and types are checked in the tests of each module, and in
+    `undisturbed` for whole runs: checked always, it is a third of their time.
+    """
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     return tmp_path

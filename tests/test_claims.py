@@ -8,7 +8,7 @@ from ablate.claims import evaluate, grids, main, other_sentences, write
 from ablate.compose import session
 from ablate.errors import ConfigError
 from ablate.judge import CLAIMS, Comparison
-from ablate.plan import Plan, plan_from
+from ablate.plan import Plan, look_again, plan_from
 from ablate.rundir import write_text
 
 
@@ -29,7 +29,7 @@ def heads() -> Plan:
     for row, bleu in (("base", 20.0), ("A_h1", 19.0)):
         for i, run in enumerate(asked.rows[row]):
             finish(run, ppl=9.0, bleu=bleu + i)
-    return planned("+sweep=row_A", "seeds=2")
+    return look_again(asked)
 
 
 def test_every_claim_has_a_verdict_with_no_records_at_all(capsys):

@@ -12,7 +12,7 @@ from tiny import TINY, tiny_run
 from ablate import account, dashboard, mirror
 from ablate.dashboard import blocks, main, report, runs_of, workspaces
 from ablate.errors import ConfigError
-from ablate.plan import Plan, plan_from
+from ablate.plan import Plan, look_again, plan_from
 from ablate.rundir import read_json
 from ablate.track import read_metrics
 from ablate.worker import DONE, StopFlag, take
@@ -26,12 +26,19 @@ def no_network(workplace, monkeypatch):
     monkeypatch.setattr(socket.socket, "connect", connect)
 
 
-@pytest.fixture
-def plan(workplace) -> Plan:
-    plan = plan_from(["+sweep=[row_B,row_D]", *TINY], prepare=True, say=lambda text: None)
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> Plan:
+    """Do (B) and (D): PPL 10 and BLEU 20 for base, one more of each with each row."""
+    asked = ["+sweep=[row_B,row_D]", *TINY, f"runs_dir={tmp_path_factory.mktemp('dashboard') / 'runs'}"]
+    plan = plan_from(asked, prepare=True, say=lambda text: None)
     for i, planned in enumerate(plan.runs):
         finish(planned, ppl=10.0 + i, bleu=20.0 + i)
-    return plan_from(["+sweep=[row_B,row_D]", *TINY], prepare=False)
+    return look_again(plan)
+
+
+@pytest.fixture
+def plan(done) -> Plan:
+    return look_again(done)
 
 
 def tree(page: ws.Workspace | wr.Report) -> object:
@@ -116,7 +123,7 @@ def test_the_command_writes_the_pages_and_publishes_only_if_asked(plan, workplac
     for page in (ws.Workspace, wr.Report):
         monkeypatch.setattr(page, "save", lambda self: saved.append(getattr(self, "name", None) or self.title))
         monkeypatch.setattr(page, "url", property(lambda self: "https://wandb.example"))
-    arguments = ["row_B", *TINY]
+    arguments = ["row_B", *TINY, f"runs_dir={plan.runs_dir}"]
     assert main(arguments) == 0
     assert saved == []
     assert sorted(path.name for path in (workplace / "dashboard").iterdir()) == [

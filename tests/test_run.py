@@ -113,6 +113,24 @@ def test_a_failing_run_does_not_hide_behind_the_others(folder):  # S1
     assert "failed: NonFiniteLoss" in text.replace("\n", " ")
 
 
+def test_an_edit_of_a_row_s_file_while_it_runs_does_not_reach_the_table(folder, monkeypatch):  # P8
+    (folder / "mine" / "row").mkdir(parents=True)
+    idea = folder / "mine" / "row" / "idea.yaml"
+    idea.write_text("# @package _global_\nmodel: {dropout: 0.2}\n")
+
+    def launch_and_edit(*arguments):
+        outcome = launch(*arguments)
+        idea.write_text("# @package _global_\nmodel: {dropout: 0.3}\n")
+        return outcome
+
+    launch = run.launch
+    monkeypatch.setattr(run, "launch", launch_and_edit)
+    with compose.session(str(folder / "mine")):
+        code, text = here("+row=idea")
+    assert code == 0
+    assert re.search(r"\| idea .*\| 1/1 ", text)
+
+
 def test_two_launchers_at_the_same_second_start_each_run_once(folder):  # P7
     arguments = [*RUN, "+sweep=row_B", *TINY, "optim.train_steps=8000"]
     both = [subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in "ab"]
@@ -194,11 +212,11 @@ def kill(folder: Path, attempt: int, num_logged: int, launcher: bool) -> None:
         wait_until(lambda: not alive(worker), "the end of the worker, also without its launcher")  # no orphans
 
 
-def test_ten_kills_leave_no_trace_in_the_record(folder):
+def test_six_kills_leave_no_trace_in_the_record(folder):
     """SIGKILL to the worker and to the launcher in turn, somewhere within the next dozen updates."""
     expected = undisturbed(*LONGER)
     rng = random.Random(1)
-    for attempt in range(1, 11):
+    for attempt in range(1, 7):
         kill(folder, attempt, rng.randrange(4), launcher=attempt % 2 == 0)
         if only(folder).record.exists():
             break  # this machine was too fast for the test to watch
@@ -206,7 +224,7 @@ def test_ten_kills_leave_no_trace_in_the_record(folder):
         assert process.wait(300) == 0, (folder / "out.txt").read_text()
     done = record.read(only(folder))
     assert record.comparable(done) == expected
-    assert len(done["provenance"]) > 5
+    assert len(done["provenance"]) > 4
     assert not list(only(folder).checkpoints.glob(".*"))
 
 

@@ -6,6 +6,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import jaxtyping
+import pytest
+
 from ablate import record
 from ablate.launch import freeze
 from ablate.plan import Plan, plan_from
@@ -65,10 +68,15 @@ _undisturbed: dict[tuple[str, ...], record.Record] = {}
 
 
 def undisturbed(*overrides: str) -> record.Record:
-    """Give what a tiny run that nobody interrupts says of itself; done once per process and kind of run."""
+    """Give what a tiny run that nobody interrupts says of itself; done once per process and kind of run.
+
+    Every shape and type in a signature is checked in it.
+    """
     if overrides not in _undisturbed:
-        run = tiny_run(*overrides, "runs_dir=undisturbed")
-        assert take(run, StopFlag()) == DONE, run.error.read_text()
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", False)
+            run = tiny_run(*overrides, "runs_dir=undisturbed")
+            assert take(run, StopFlag()) == DONE, run.error.read_text()
         _undisturbed[overrides] = record.comparable(record.read(run))
     return _undisturbed[overrides]
 
