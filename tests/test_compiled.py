@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny import EVERY, TINY
 
 from ablate.compiled import Gain, typical
 from ablate.data.batch import Batches
@@ -86,7 +87,7 @@ def test_without_a_compiler_the_run_ends_before_it_trains_and_says_what_it_needs
 
 @pytest.mark.usefixtures("compiler")
 def test_the_command_trains_with_it_in_bfloat16_and_the_record_says_what_it_gained(tmp_path):
-    command = ["-m", "ablate.run", "preset=smoke", "seeds=1", "tracking=none", "precision=bf16"]
+    command = ["-m", "ablate.run", *TINY, "precision=bf16"]
     records = {}
     for name, setting in (("plain", "false"), ("compiled", "true")):
         done = python(tmp_path, *command, f"compile={setting}", f"runs_dir={name}")
@@ -94,7 +95,7 @@ def test_the_command_trains_with_it_in_bfloat16_and_the_record_says_what_it_gain
         (path,) = tmp_path.glob(f"{name}/**/record.json")
         records[name] = json.loads(path.read_text())
     history, compiled_history = (done["dev"]["history"][:2] for done in records.values())  # then rounding has grown
-    assert [step for step, _ in history] == [20, 40]
+    assert [step for step, _ in history] == [EVERY, 2 * EVERY]
     np.testing.assert_allclose(compiled_history, history, rtol=5e-3)
     (plain,), (compiled,) = (done["provenance"] for done in records.values())
     assert "compile" not in plain
