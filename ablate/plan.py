@@ -58,7 +58,7 @@ class PlannedRun:
 class Plan:
     """Everything asked for: a run for each row and seed, and what is known of each."""
 
-    asked: Request
+    asked: Request  # what this plans
     preset: str
     title: str  # of the sweeps; empty for a single row
     seeds: int
@@ -198,7 +198,7 @@ def make_plan(asked: Request, corpus: corpora.Corpus | None, every_seed: bool) -
 
 def look_again(plan: Plan) -> Plan:
     """Plan the same runs as they are now, whatever has become of the configuration's files meanwhile."""
-    return make_plan(plan.asked, plan.corpus, every_seed=False)
+    return make_plan(dataclasses.replace(plan.asked, seeds=plan.seeds), plan.corpus, every_seed=False)
 
 
 def changed(plain: dict[str, Any], ours: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

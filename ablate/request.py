@@ -53,7 +53,8 @@ def read(overrides: list[str]) -> Request:
         ConfigError: as `compose` and `resolved`, for a device that is not there, rows of different corpora, and both a
             row and a sweep.
     """
-    asked = compose(overrides)
+    rows_last = sorted(overrides, key=lambda text: text.startswith("+row="))  # as `compose_row` has it: groups go in order
+    asked = compose(rows_last)
     named = [text.partition("=")[2] for text in overrides if text.startswith("+row=")]
     if without_effect := [text for text in overrides if re.match(r"\+*(seed|row\.name)=", text)]:
         raise ConfigError(
@@ -63,7 +64,8 @@ def read(overrides: list[str]) -> Request:
         raise ConfigError("row", named[0], "cannot go with a sweep; +sweep='[...]' takes several sweeps")
     names = named or list(dict.fromkeys(["base", *(row for sweep in asked.sweep.values() for row in sweep.rows)]))
     own = [text for text in overrides if not text.startswith(("+row=", "+sweep="))]
-    settings, composed = own, compose_rows(names, own) if asked.sweep else {names[0]: asked}
+    settings = own
+    composed = compose_rows(names, own) if asked.sweep else {names[0]: asked}
     on_sweeps = bool(asked.sweep) and dataclasses.replace(asked, sweep={}) != composed["base"]
     if on_sweeps:
         settings = [*(text for text in overrides if text.startswith("+sweep=")), *own]

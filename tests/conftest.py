@@ -1,4 +1,7 @@
-"""Check every shape and type in a signature while the tests run, and keep tests away from the user's folders."""
+"""Check every shape and type in a signature while the tests run, but for those that are `unchecked`.
+
+And keep tests away from the user's folders.
+"""
 
 import os
 from collections.abc import Iterator
@@ -27,11 +30,15 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Go to an empty working directory; runs land in `runs/` in it.
-
-    They repeat a few calls thousands of times, whose shapes and types are checked in the tests of each module, and in
-    `undisturbed` for whole runs: checked always, it is a third of their time.
-    """
+    """Go to an empty working directory; runs land in `runs/` in it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     return tmp_path
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do whole runs in this process without checking shapes and types again and again: a third of their time.
+
+    They are checked in `undisturbed`, to which these runs are compared.
+    """
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)

@@ -11,7 +11,7 @@ from ablate.errors import ConfigError
 from ablate.estimate import Lengths, guess
 from ablate.frozen import load
 from ablate.launch import freeze
-from ablate.plan import Plan, older_runs, plan_from
+from ablate.plan import Plan, look_again, older_runs, plan_from
 from ablate.rundir import RunDir, read_json, write_json
 
 
@@ -32,6 +32,15 @@ def test_seeds_count_from_one_and_share_the_rows_fingerprint(workplace):
     assert len({run.fingerprint for run in runs}) == 1
     folders = [workplace / "runs" / "smoke" / "A_h4" / runs[0].fingerprint / f"seed{seed}" for seed in (1, 2, 3)]
     assert [run.run.path for run in runs] == folders
+
+
+def test_looking_again_shows_what_became_of_the_same_runs_all_seeds_of_them():
+    asked = planned("seeds=2")
+    finish(asked.runs[1], ppl=9.0, bleu=9.0)
+    assert [run.state.name for run in asked.runs] == ["new", "new"]
+    assert [run.state.name for run in look_again(asked).runs] == ["new", "done"]
+    every = plan_from(["preset=smoke"], prepare=False, every_seed=True)
+    assert [run.state.name for run in look_again(every).runs] == ["new", "done"]
 
 
 def test_the_configuration_of_a_run_is_finished():

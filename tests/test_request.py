@@ -53,6 +53,17 @@ def test_rows_that_pair_heads_with_widths_are_no_grid():  # P2
     }
 
 
+@pytest.mark.parametrize(
+    "asked", [["+row=A_h1", "+extra=few"], ["+extra=few", "+row=A_h1"], ["+sweep=row_A", "+extra=few"]]
+)
+def test_a_row_stands_on_every_group_in_whatever_order_they_are_named(tmp_path, asked):
+    mine = write_rows(tmp_path, {}, [])
+    (tmp_path / "mine" / "extra").mkdir()
+    (tmp_path / "mine" / "extra" / "few.yaml").write_text("# @package _global_\nmodel: {num_heads: 4, dropout: 0.3}\n")
+    model = read(*asked, mine=mine).rows["A_h1"].model
+    assert (model.num_heads, model.dropout) == (1, 0.3)
+
+
 def test_a_row_and_a_sweep_do_not_go_together():
     with pytest.raises(ConfigError, match="row='A_h1': cannot go with a sweep"):
         read("+sweep=row_B", "+row=A_h1")

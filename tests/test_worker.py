@@ -21,7 +21,7 @@ from ablate.state import read_state
 from ablate.track import Tracker, read_metrics
 from ablate.worker import DONE, FAILED, HELD, STOPPED, StopFlag, take
 
-pytestmark = pytest.mark.usefixtures("workplace")
+pytestmark = pytest.mark.usefixtures("workplace", "unchecked")
 
 
 def finish(run: RunDir) -> record.Record:

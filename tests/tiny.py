@@ -93,7 +93,7 @@ def alive(pid: int) -> bool:
     """Tell whether a process is still there, and not only its exit code."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 

@@ -23,7 +23,7 @@ DAEMONS = ["munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd"]
 PROGRAMS = [*DAEMONS, "mariadb-install-db", "sbatch", "sacctmgr", "setpriv"]
 NODES, CPUS, MEMORY_MB, MAX_ARRAY_SIZE = 2, 4, 8000, 24  # what each node claims to have, whatever the machine has
 PATIENCE_S = 600  # for a daemon to answer; only keeps what is broken from hanging
-# A daemon does not outlive a killed test run. Who is killed before setpriv has asked for it is missed, so sh looks.
+# A daemon does not outlive a killed test run; sh looks whether that was killed before setpriv had asked to be told.
 DIES_WITH_US = ["setpriv", "--pdeathsig", "KILL", "sh", "-c", 'test "$PPID" = "$0" && exec "$@"']
 
 SLURM_CONF = """\

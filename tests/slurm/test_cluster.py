@@ -10,7 +10,7 @@ from pathlib import Path
 import cluster as module
 import psutil
 import pytest
-from cluster import Cluster, missing
+from cluster import Cluster, missing, search_path
 from tiny import alive, wait_until
 
 
@@ -113,7 +113,9 @@ def test_a_daemon_does_not_outlive_a_killed_test_run(late, tmp_path, monkeypatch
     if missing():
         pytest.skip(missing())
     if late:  # the run is killed before the daemon has asked to be killed with it
-        (tmp_path / "setpriv").write_text(f'#!/bin/sh\nsleep 1\nexec {shutil.which("setpriv")} "$@"\n')
+        (tmp_path / "setpriv").write_text(
+            f'#!/bin/sh\nsleep 1\nexec {shutil.which("setpriv", path=search_path())} "$@"\n'
+        )
         (tmp_path / "setpriv").chmod(0o755)
         monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     code = (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from cluster import MAX_ARRAY_SIZE
-from submitted import LONG, MANY, SLOW, SLURM, command, events, job_of, records, runs, wait_for_update
+from submitted import LONG, MANY, SLOW, SLURM, command, events, hurry, job_of, records, runs, wait_for_update
 from tiny import TINY, undisturbed, wait_until
 
 from ablate.errors import ConfigError
@@ -148,6 +148,7 @@ def test_of_several_runs_in_a_job_a_killed_one_goes_on_when_the_others_are_done(
     assert command(*sweep, *SLOW, "cluster.runs_per_job=2")[0] == 0
     both = find(Path("runs").absolute())
     os.kill(wait_for_update(both[1], 5), signal.SIGKILL)
+    hurry()
     wait_until(lambda: len(events(both[1], "ended")) == 2, "the end")
     assert [line["reason"] for line in events(both[1], "ended")] == ["killed by SIGKILL", ""]
     assert [line["reason"] for line in events(both[0], "ended")] == [""]  # it was left in peace

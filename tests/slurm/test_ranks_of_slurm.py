@@ -1,4 +1,4 @@
-from submitted import LONG, SLOW, command, events, job_of, records, runs, wait_for_update
+from submitted import LONG, SLOW, command, events, hurry, job_of, records, runs, wait_for_update
 from tiny import wait_until
 
 from ablate import record
@@ -10,6 +10,8 @@ def test_a_run_in_two_tasks_on_two_nodes_is_stopped_goes_on_and_is_the_local_poo
     (one,) = runs().values()
     wait_for_update(one, 5)
     cluster.say("scancel", "--signal=USR2", job_of(one))  # to both
+    wait_until(lambda: events(one, "ended"), "the stop")
+    hurry()
     wait_until(one.record.exists, "the record")
     wait_until(lambda: len(events(one, "ended")) == 2, "the end of the job")
     assert command(*two, "runs_dir=local")[0] == 0

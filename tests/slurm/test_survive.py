@@ -3,7 +3,7 @@
 import os
 import signal
 
-from submitted import LONG, SLOW, SLURM, command, events, job_of, records, runs, wait_for_update
+from submitted import LONG, SLOW, SLURM, command, events, hurry, job_of, records, runs, wait_for_update
 from tiny import undisturbed, wait_until
 
 from ablate import checkpoint, record
@@ -17,13 +17,13 @@ def starts(ours: dict[str, RunDir]) -> set[int]:
 
 
 def test_preempted_requeued_killed_and_without_a_controller_the_records_are_the_local_pool_s(cluster):  # S4, S5
-    sweep = ["+sweep=row_A", *LONG, "optim.train_steps=200000"]  # 120 updates
+    sweep = ["+sweep=row_A", *LONG, "optim.train_steps=200000"]  # 120 updates: slowly, a minute
     assert command(*sweep, *SLOW)[0] == 0
     ours = runs()
     assert len(ours) == 5
     for restart in (1, 2):  # a job of the high partition takes everything, twice
         wait_until(lambda number=restart: starts(ours) == {number}, "the start of all")
-        wait_for_update(ours["A_h1"], 10 * restart)
+        wait_for_update(ours["A_h1"], 4 * restart)
         cluster.say("sbatch", "--partition=high", "--nodes=2", "--exclusive", "--wrap", "sleep 1")
         wait_until(lambda: cluster.run("squeue", "-h", "-t", "R", "-p", "high").stdout, "the preemption")
         wait_until(lambda: not cluster.say("squeue", "-h", "-p", "high"), "the end of the preempting job")
@@ -34,6 +34,8 @@ def test_preempted_requeued_killed_and_without_a_controller_the_records_are_the_
     cluster.kill("slurmctld", signal.SIGTERM)
     os.kill(pid, signal.SIGKILL)
     cluster.launch("slurmctld", "-D")
+    wait_until(lambda: len(events(ours["A_h16"], "ended")) == 3, "the requeued one's end")
+    hurry()
     wait_until(lambda: len(records()) == 5, "five records")
 
     assert command(*sweep, "runs_dir=local")[0] == 0
@@ -64,8 +66,9 @@ def test_the_run_of_a_node_that_crashed_goes_on_on_another_from_the_newest_check
     cluster.say("scontrol", "update", "nodename=n2", "state=drain", "reason=test")
     assert command(*LONG, *SLOW)[0] == 0
     (one,) = runs().values()
-    wait_for_update(one, 20)
+    wait_for_update(one, 9)
     cluster.crash("n1")
+    hurry()
     whole, damaged = checkpoint.folders(one.checkpoints)[-2:]
     (damaged / "state.pt").write_bytes((damaged / "state.pt").read_bytes()[:-100])
     cluster.say("scontrol", "update", "nodename=n2", "state=resume")
@@ -87,6 +90,7 @@ def test_a_cancelled_job_does_not_come_back(cluster):
     wait_until(lambda: not cluster.say("squeue", "-h"), "its end")
     wait_until(lambda: "CANCELLED" in cluster.say("sacct", "-X", "-n", "-j", job, "-o", "State"), "the accounting")
     assert read_state(one).name == "stopped"  # at a checkpoint
+    hurry()
     assert command(*LONG, *SLOW)[0] == 0  # the same command submits it again
     wait_until(one.record.exists, "the record")
     assert len(events(one, "submitted")) == 2

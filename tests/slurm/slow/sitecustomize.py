@@ -1,10 +1,12 @@
-"""Slow motion: a worker that finds this on its PYTHONPATH waits after each update, so that things can happen to it.
+"""Slow motion: a worker that finds this on its PYTHONPATH waits after each update, and between the steps of decoding.
 
-Waiting takes no processor, unlike the many more updates that would take as long, on any machine.
+Things can happen to a run meanwhile, on any machine; and it takes no processor, unlike the many updates that would take
+as long. A file called `hurry` in the run's working directory ends it.
 """
 
 import sys
 import time
+from pathlib import Path
 
 if "ablate.worker" in sys.orig_argv:
     from ablate.stop import StopFlag
@@ -12,7 +14,8 @@ if "ablate.worker" in sys.orig_argv:
     asked = StopFlag.__call__
 
     def ask_later(flag: StopFlag) -> bool:
-        time.sleep(0.1)
+        if not Path("hurry").exists():
+            time.sleep(0.5)
         return asked(flag)
 
     StopFlag.__call__ = ask_later  # type: ignore[method-assign]
