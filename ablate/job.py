@@ -70,7 +70,13 @@ def attend(runs: list[RunDir], job: str, ranks: Ranks, stop: StopFlag) -> dict[R
             ledger.note(run, "started", job=job, host=node(), restart=restart, pid=os.getpid())
         workers[run] = start(run, frozen.load(run.config).cluster.threads, ranks)
     asked = False
-    while any(worker.poll() is None for worker in workers.values()):
+    going = dict(workers)
+    while going:
+        for run, worker in list(going.items()):
+            if (code := worker.poll()) is not None:
+                del going[run]
+                if ranks.rank == 0:
+                    note_crash(run, code)  # at once: before the others have ended, another job may do it again
         if stop() and not asked:
             asked = True
             for worker in workers.values():
@@ -98,8 +104,8 @@ def judge(run: RunDir, code: int, asked: str, out_of_memory: bool) -> tuple[int,
     if code == HELD:
         return HELD, "another process has it"
     if code > 0 and code != STOPPED:
-        note_crash(run, code)
-        return FAILED, run.error.read_text("utf-8").split("\n", 1)[0]
+        # Gone where the run is being done again already.
+        return FAILED, run.error.read_text("utf-8").split("\n", 1)[0] if run.error.exists() else f"exit code {code}"
     if run.cancelled.exists():
         return DONE, run.cancelled.name
     if code in (STOPPED, -signal.SIGTERM):  # the latter before it could listen

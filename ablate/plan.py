@@ -80,8 +80,13 @@ class Plan:
     @property
     def changed(self) -> str:
         """Say which settings are on top of every row; empty if none."""
-        changes = {key: change for planned in self.runs for key, change in planned.changes.items()}
-        listed = ", ".join(f"{key}={now!r} instead of {then!r}" for key, (then, now) in changes.items())
+        changes: dict[str, tuple[list[str], list[str]]] = {}  # rows may have had, or be given, different values
+        for planned in self.runs:
+            for key, change in planned.changes.items():
+                for values, value in zip(changes.setdefault(key, ([], [])), map(repr, change), strict=True):
+                    if value not in values:
+                        values.append(value)
+        listed = ", ".join(f"{key}={' or '.join(n)} instead of {' or '.join(t)}" for key, (t, n) in changes.items())
         return f"Changed on top of every row, so these are not the rows as they stand: {listed}." if listed else ""
 
     def equals(self, row: str) -> str:
@@ -224,9 +229,15 @@ def digests_told(runs: Iterable[RunDir], cfg: Config) -> dict[str, str]:
     told = set()
     for run in runs:
         facts = (read_json(run.record) or {}).get("science", {})
-        if facts and all(facts.get(key) == value for key, value in data.items()):
+        if facts and all(facts.get(key) == value for key, value in data.items()) and of_this_text(run, cfg):
             told.add((facts["digest.corpus"], facts["digest.vocab"]))
     return dict(zip(("corpus", "vocab"), told.pop(), strict=True)) if len(told) == 1 else {}
+
+
+def of_this_text(run: RunDir, cfg: Config) -> bool:
+    """Tell whether a record's corpus was made of what these settings name now, such as the files as they are."""
+    source = corpora.SOURCES[cfg.data.name](cfg.data).identity
+    return bool(read_json(run.record)["corpus"].get("source", source) == source)
 
 
 def choose(found: list[RunDir], own: RunDir) -> RunDir:

@@ -111,6 +111,8 @@ def compared(metric: str, ours: Mapping[int, float], base: Mapping[int, float]) 
 def relative(ours: Mapping[int, float], base: Mapping[int, float]) -> Columns:
     """Estimate a row's perplexity in per cent above base's, on the log scale, and the p of its test there.
 
+    There is no interval where a float cannot hold its upper end.
+
     Args:
         ours: the row's perplexities by seed.
         base: base's, of which one has a seed of these.
@@ -119,6 +121,8 @@ def relative(ours: Mapping[int, float], base: Mapping[int, float]) -> Columns:
     found = paired_difference(logs[0], logs[1])
     assert found is not None
     ends = {"": found.mean, "_low": found.low, "_high": found.high}
+    if found.high is not None and found.high > 700:  # a seed has diverged; e^710 is no float
+        ends |= {"_low": None, "_high": None}
     percent = {f"rel_ppl{part}": None if end is None else 100 * math.expm1(end) for part, end in ends.items()}
     return {**percent, "d_ppl_p": found.p}
 

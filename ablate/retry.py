@@ -22,7 +22,7 @@ from ablate.named import called, find, runs_folder
 from ablate.refuse import refuses
 from ablate.rundir import RunDir
 from ablate.slurm import Unreachable
-from ablate.state import RunState, read_state, with_fate
+from ablate.state import NEEDS_SYNC, RunState, read_state, with_fate
 from ablate.status import terminal
 from ablate.submit import submit_frozen, submitting
 
@@ -35,7 +35,8 @@ def kind(state: RunState) -> str:
     """Tell how a run ended: "failed", "oom" (without memory), "lost" (without a word); empty if none of these."""
     if state.name == "failed":
         return "oom" if OUT_OF_MEMORY.match(state.reason) else "failed"
-    return "lost" if state.name == "stopped" and state.reason not in ON_REQUEST else ""
+    wanted = state.reason.removesuffix(f"; {NEEDS_SYNC}") in ON_REQUEST
+    return "lost" if state.name == "stopped" and not wanted else ""
 
 
 def judged(runs: list[RunDir], say: Callable[[str], None]) -> tuple[dict[RunDir, str], dict[RunDir, ledger.Fate]]:

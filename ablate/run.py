@@ -75,7 +75,10 @@ def do(overrides: list[str], plan_only: bool, say: Callable[[str], None], consol
 
 
 def settle(plan: Plan) -> Plan:
-    """Wait a moment for runs that others hold: the workers of a killed launcher are about to let go of theirs."""
+    """Wait a moment for runs that others hold: the workers of a killed launcher are about to let go of theirs.
+
+    Not for those that a job of SLURM's has, which holds no lock while it starts, or until its other runs have ended.
+    """
     deadline = time.monotonic() + SETTLE_S
     held = [planned for planned in plan.runs if planned.state.name == "running"]
     while held and time.monotonic() < deadline:
@@ -83,6 +86,7 @@ def settle(plan: Plan) -> Plan:
         for planned in held:
             planned.state = read_state(planned.run)
         held = [planned for planned in held if planned.state.name == "running"]
+    submit.look_in_queue(plan.runs)
     return plan
 
 

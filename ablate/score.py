@@ -44,9 +44,8 @@ def corpus_of(run: RunDir) -> corpora.Corpus:
     if identity := read_json(run.identity):
         return corpora.reopen(Path(identity["corpus"]), identity["digests"])
     told = read_json(run.record)
-    for manifest in (corpora.data_root() / "corpora").glob("[!.]*/manifest.json"):
-        if read_json(manifest)["digests"] == told["corpus"]["digests"]:
-            return corpora.Corpus(manifest.parent)
+    if (corpus := corpora.of_digests(told["corpus"]["digests"])) is not None:
+        return corpus
     how = f"python -m ablate.prepare preset={told['preset']}"
     raise corpora.CorpusError(f"{run.record}: its corpus, {told['corpus']['name']}, is not prepared here; {how}")
 

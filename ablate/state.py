@@ -10,6 +10,7 @@ from ablate import ledger
 from ablate.rundir import RunDir, read_json
 
 TO_DO = {"new": "to run", "stopped": "to continue"}  # states in which a launch would start a run
+NEEDS_SYNC = "needs sync"  # stands behind what else a state says
 
 
 @dataclass
@@ -39,7 +40,7 @@ class RunState:
 
 def read_state(run: RunDir) -> RunState:
     """Read one run's state from its folder."""
-    sync = "needs sync" if run.needs_sync.exists() else ""
+    sync = NEEDS_SYNC if run.needs_sync.exists() else ""
     done = read_json(run.record)
     if done is not None:
         return RunState(

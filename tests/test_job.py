@@ -1,9 +1,11 @@
 import platform
 import signal
+import subprocess
+import sys
 
 import pytest
 from commands import Commands, commands  # noqa: F401 – a fixture
-from tiny import tiny_run, undisturbed
+from tiny import planned, tiny_run, undisturbed
 
 from ablate import job, record, slurm
 from ablate.ledger import history, note
@@ -116,9 +118,31 @@ def test_a_cancelled_run_is_neither_begun_nor_put_back():
     assert not run.log.exists()
 
 
-def test_a_worker_that_could_not_start_is_a_failed_run():
+def standing_in(monkeypatch: pytest.MonkeyPatch, codes: dict[RunDir, str]) -> None:
+    """Let a few lines of Python be each run's worker."""
+
+    def start(run: RunDir, *others: object) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", codes[run]], stdin=subprocess.PIPE)
+
+    monkeypatch.setattr(job, "start", start)
+
+
+def test_a_worker_that_could_not_start_is_a_failed_run(monkeypatch):
     run = tiny_run()
-    assert judge(run, 1) == (FAILED, f"the worker ended with exit code 1; see {run.log}")
+    standing_in(monkeypatch, {run: "raise SystemExit(1)"})
+    assert job.do([run], ALONE, StopFlag()) == FAILED
+    assert ended(run)[0]["reason"] == f"the worker ended with exit code 1; see {run.log}"
+    assert read_state(run).name == "failed"
+
+
+def test_a_failed_run_that_is_done_again_before_its_job_has_ended_keeps_its_new_attempt(monkeypatch):
+    bad, good = (one.run for one in planned("seeds=2").runs)
+    error = str(bad.error)
+    retry = f"import os, time\nwhile not os.path.exists({error!r}): time.sleep(0.01)\nos.remove({error!r})"
+    standing_in(monkeypatch, {bad: "raise SystemExit(1)", good: retry})  # as ablate.retry does while the other goes on
+    assert job.do([bad, good], ALONE, StopFlag()) == FAILED
+    assert (ended(bad)[0]["code"], ended(bad)[0]["reason"]) == (1, "exit code 1")
+    assert not bad.error.exists()
 
 
 @pytest.mark.parametrize(

@@ -166,6 +166,21 @@ def test_a_change_of_corpus_is_told_without_the_fields_that_only_one_of_them_has
     assert not {key for key in changes if key.startswith("data.num_")}
 
 
+def test_records_do_not_speak_for_a_text_that_was_edited_since(workplace):
+    def write(word: str) -> None:
+        for side in ("en", "de"):
+            (workplace / f"t.{side}").write_text("".join(f"{side} word {i} and more {word}\n" for i in range(40)))
+
+    sides = (("src", "en"), ("tgt", "de"))
+    files = [f"data.{split}_{lang}={workplace}/t.{code}" for split in ("train", "dev") for lang, code in sides]
+    asked = ["data=files", "data.vocab_size=300", *files]
+    write("words")
+    finish(planned(*asked).runs[0], ppl=9.0, bleu=9.0)
+    assert planned(*asked, prepare=False).runs[0].state.name == "done"
+    write("sentences")
+    assert planned(*asked, prepare=False).runs[0].state.name == "new"
+
+
 def test_records_tell_the_corpus_where_it_is_not_prepared(workplace, monkeypatch):
     done = planned("+row=A_h4").runs[0]
     finish(done, ppl=9.0, bleu=9.0)

@@ -48,6 +48,13 @@ def test_a_perplexity_is_tested_as_a_ratio_and_given_in_per_cent_of_base_s():
     assert found["d_ppl_p"] == pytest.approx(1 - 2 / math.pi * math.atan((a + b) / (b - a)))
 
 
+def test_of_a_seed_that_has_diverged_there_is_a_mean_but_no_interval_in_per_cent():
+    found = compared("ppl", by_seed(math.e, math.exp(121)), by_seed(1.0, 1.0))  # the interval ends at 61 + 12.7 · 60
+    assert found["rel_ppl"] == pytest.approx(100 * math.expm1(61))
+    assert (found["rel_ppl_low"], found["rel_ppl_high"]) == (None, None)
+    assert found["d_ppl_p"] == pytest.approx(1 - 2 / math.pi * math.atan(122 / 120))
+
+
 def test_p_values_are_corrected_over_both_measures_of_all_rows():
     columns = {"base": {}, "X": {"d_ppl_p": 0.01, "d_bleu_p": 0.04}, "Y": {"d_ppl_p": 0.03}}
     correct(columns, {row: row for row in columns})  # three tests: times 3, 2 and 1

@@ -82,6 +82,8 @@ def test_more_memory_is_for_runs_that_were_without(arguments):
         ("stopped", "the parent process ended", "lost"),
         ("stopped", "cancelled", ""),
         ("stopped", "SIGINT", ""),
+        ("stopped", "SIGTERM; needs sync", ""),
+        ("stopped", "killed; needs sync", "lost"),
         ("new", "", ""),
         ("running", "training", ""),
         ("queued", "job 12 pending", ""),

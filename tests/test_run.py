@@ -14,7 +14,7 @@ from records import finish
 from rich.console import Console
 from tiny import TINY, alive, end, planned, tiny_run, tree, undisturbed, wait_until
 
-from ablate import checkpoint, compose, record, run
+from ablate import checkpoint, compose, ledger, record, run, submit
 from ablate.data.source import data_root
 from ablate.named import find
 from ablate.rundir import RunDir, lock, read_json
@@ -161,6 +161,16 @@ def test_runs_that_a_dying_worker_still_holds_are_waited_for(folder, monkeypatch
     plan.runs[0].state.name = "running"  # as it was a moment ago
     run.settle(plan)
     assert [one.state.name for one in plan.to_run] == ["new"]
+
+
+def test_runs_that_a_job_has_which_holds_no_lock_are_left_to_it(folder, monkeypatch):
+    plan = planned()
+    monkeypatch.setattr(
+        ledger, "fates", lambda runs: {one: ledger.Fate(True, "job 12 running", "RUNNING") for one in runs}
+    )
+    submit.look_in_queue(plan.runs)
+    run.settle(plan)
+    assert (plan.to_run, plan.runs[0].state.words) == ([], "running: job 12 running")
 
 
 # Kills, of the worker and of the launcher

@@ -155,6 +155,18 @@ def test_settings_on_top_of_the_rows_are_said_beneath_the_table():  # P5
     assert any("not the rows as they stand: model.dropout=0.3 instead of 0.1" in note for note in notes)
 
 
+def test_where_rows_had_different_values_all_are_said(own_folder):
+    (own_folder / "mine" / "row").mkdir(parents=True)
+    (own_folder / "mine" / "sweep").mkdir()
+    (own_folder / "mine" / "row" / "deep.yaml").write_text(
+        "# @package _global_\nmodel: {num_layers: 3, dropout: 0.2}\n"
+    )
+    (own_folder / "mine" / "sweep" / "s.yaml").write_text("# @package sweep.s\ntitle: s\nrows: [deep, B_dk16]\n")
+    with session(str(own_folder / "mine")):
+        plan = plan_from(["preset=smoke", "+sweep=s", "model.dropout=0.3"], prepare=False)
+    assert "model.dropout=0.3 instead of 0.1 or 0.2" in plan.changed
+
+
 def test_rows_that_are_equal_share_their_runs_and_it_is_said(own_folder):  # P9
     (own_folder / "mine" / "row").mkdir(parents=True)
     (own_folder / "mine" / "sweep").mkdir()

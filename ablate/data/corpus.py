@@ -110,17 +110,26 @@ def find(data: DataConfig) -> Corpus | None:
 
 
 def reopen(folder: Path, digests: dict[str, str]) -> Corpus:
-    """Open a prepared corpus where a plan found it; the user's files need not be there any more.
+    """Open a prepared corpus where a plan found it, or the same one here; the user's files need not be there any more.
 
     Raises:
         CorpusError: if it is gone, or is not the one the digests name.
     """
-    corpus = _find(folder)
+    corpus = _find(folder) or of_digests(digests)
     if corpus is None:
         raise CorpusError(f"{folder}: the prepared corpus is not there any more; give the command that planned the run")
     if corpus.digests != digests:
         raise CorpusError(f"{folder}: holds {corpus.digests}, the run was planned with {digests}")
     return corpus
+
+
+def of_digests(digests: dict[str, str]) -> Corpus | None:
+    """Find a prepared corpus by what it holds."""
+    for manifest in sorted((data_root() / "corpora").glob("[!.]*/manifest.json")):
+        corpus = Corpus(manifest.parent)
+        if corpus.digests == digests:
+            return corpus
+    return None
 
 
 def prepare(data: DataConfig, say: Say = print, processes: int = 0) -> Corpus:
