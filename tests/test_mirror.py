@@ -6,6 +6,7 @@ import json
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -165,6 +166,20 @@ def test_no_step_is_dropped_when_a_resumed_run_logs_it_again(three):  # W2
     assert steps == [[10, 11, 12], [11, 12, 13]]
     resumed = [next(r.run.resume for r in written(path) if r.HasField("run")) for path in fragments(three[2])]
     assert all(resumed)  # so that W&B adds the second to the first, when they are sent
+
+
+def test_attempts_are_in_order_where_the_next_node_is_in_another_time_zone(run, monkeypatch):
+    for attempt, zone in ((1, "UTC"), (2, "UTC+5")):  # whose clocks show five hours less
+        with monkeypatch.context() as node:
+            node.setenv("TZ", zone)
+            time.tzset()
+            with track(run, attempt) as tracker:
+                tracker.log(attempt, loss=3.5)
+    time.tzset()
+    wandb.teardown()
+    found = fragments(run)
+    assert found == sorted(found, reverse=True)  # by their folders' names
+    assert [history(written(path))[0]["attempt"] for path in found] == [1, 2]
 
 
 def test_the_local_log_is_complete_beside_the_mirror(three):
