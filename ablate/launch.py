@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 
 import psutil
 from rich.console import Console
-from rich.live import Live
 
 from ablate import frozen, record
 from ablate.config import LocalCluster
@@ -17,7 +17,7 @@ from ablate.plan import PlannedRun
 from ablate.rundir import RunDir, write_json
 from ablate.spawn import DONE, HELD, STOPPED, Worker, note_crash
 from ablate.state import RunState, read_state
-from ablate.status import duration, number, render
+from ablate.status import duration, listing, live, number
 
 POLL_S = 0.25
 LINE_EVERY_S = 30.0  # between two plain lines of one run, without a terminal
@@ -131,8 +131,9 @@ def on_interrupt(received: list[int]) -> Iterator[None]:
 def view(states: Callable[[], dict[tuple[str, int], RunState]], console: Console) -> Iterator[Callable[[], None]]:
     """Show runs by row and seed: a live table where there is a terminal, else a line whenever a run has news."""
     if console.is_terminal:
-        with Live(render(states()), console=console, auto_refresh=False) as live:
-            yield lambda: live.update(render(states()), refresh=True)
+        with live(console) as show:
+            show(partial(listing, states()))
+            yield lambda: show(partial(listing, states()))
         return
     said: dict[tuple[str, int], tuple[str, float]] = {}
 

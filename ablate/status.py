@@ -7,13 +7,18 @@ import argparse
 import json
 import sys
 import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.segment import SegmentLines
 from rich.table import Table
 from rich.text import Text
 
@@ -25,6 +30,10 @@ from ablate.state import RunState, read_state, with_fate
 REFRESH_S = 2.0  # of --watch
 TRACEBACK_LINES = 4
 COLOURS = {"done": "green", "failed": "red", "running": "cyan", "queued": "blue", "stopped": "yellow"}
+IMPORTANCE = ("running", "failed", "stopped", "queued", "done", "new")  # which runs a live view shows, if not all fit
+
+Key = TypeVar("Key", bound=Hashable)
+Draw = Callable[[int | None], Group]  # lays out the most important runs, at most so many; all of them for None
 
 
 def duration(seconds: float | None) -> str:
@@ -70,6 +79,47 @@ def render(states: dict[tuple[str, int], RunState], all_columns: bool = False) -
     return table
 
 
+def choose(states: dict[Key, RunState], most: int | None) -> tuple[dict[Key, RunState], Counter[str]]:
+    """Keep the most important runs, at most so many, in their order; count the others by state."""
+    ranked = sorted(states, key=lambda key: IMPORTANCE.index(states[key].name))
+    kept = set(ranked[:most])
+    left_out = Counter(states[key].name for key in ranked if key not in kept)
+    return {key: state for key, state in states.items() if key in kept}, left_out
+
+
+def not_shown(left_out: Counter[str]) -> list[Text]:
+    """Say in a line what is left out; in none if nothing is."""
+    words = ", ".join(f"{count} {'to do' if name == 'new' else name}" for name, count in left_out.items())
+    return [Text(f"… and {words} not shown")] if words else []
+
+
+def listing(states: dict[tuple[str, int], RunState], most: int | None = None) -> Group:
+    """Lay out runs, by row and seed, or the most important of them and how many are left out."""
+    kept, left_out = choose(states, most)
+    return Group(render(kept), *not_shown(left_out))
+
+
+@contextmanager
+def live(console: Console) -> Iterator[Callable[[Draw], None]]:
+    """Open a live view; what it gives draws in it as many runs as fit the terminal. At its end all of them stay."""
+    last: Draw = lambda most: Group()  # noqa: E731 – replaced by each drawing
+    most = console.height
+
+    def show(draw: Draw) -> None:
+        nonlocal last, most
+        last = draw
+        while (count := len(lines := console.render_lines(draw(most), pad=False))) > console.height and most:
+            most = min(most - 1, most * console.height // count)
+        view.update(SegmentLines(lines, new_lines=True), refresh=True)
+        most = min(console.height, most + console.height - count)  # the next drawing mostly fits at once: it is slow
+
+    with Live(console=console, auto_refresh=False) as view:
+        try:
+            yield show
+        finally:
+            view.update(last(None))
+
+
 @dataclass
 class Survey:
     """Every run under a folder, and how much of it SLURM has confirmed."""
@@ -90,10 +140,19 @@ def survey(root: Path, enquiry: ledger.Enquiry) -> Survey:
     return Survey(root, {run: with_fate(state, enquiry.fates.get(run)) for run, state in states.items()}, enquiry)
 
 
-def page(found: Survey) -> Group:
-    """Lay out every run, preset by preset; beneath, what is known of the failed ones, and who did not answer."""
+def page(found: Survey, most: int | None = None) -> Group:
+    """Lay out every run, preset by preset; beneath, what is known of the failed ones, and who did not answer.
+
+    Args:
+        most: how many runs, the most important ones, with about as many lines of tracebacks; None for everything.
+    """
     parts: list[Any] = []
-    for preset, group in groupby(found.runs, lambda run: run.path.parts[-4]):
+    kept, left_out = choose(found.runs, most)
+    failed = [run for run, state in kept.items() if state.name == "failed"]
+    tails = failed if most is None else failed[: -(-most // (1 + TRACEBACK_LINES))]
+    left_out += Counter(tracebacks=len(failed) - len(tails))
+    sizes = Counter(run.path.parts[-4] for run in found.runs)
+    for preset, group in groupby(kept, lambda run: run.path.parts[-4]):
         runs, states = list(group), {}
         for run in runs:
             row, identity, seed = run.path.parts[-3:]
@@ -101,9 +160,10 @@ def page(found: Survey) -> Group:
             title = f"{row}{' + changes' if changed else ''} ({identity})"
             states[title, int(seed.removeprefix("seed"))] = found.runs[run]
         logs = RunDir(found.root / preset / "ROW" / "FINGERPRINT" / "seedK").log
-        parts += [Text(f"preset {preset}: {len(runs)} runs; logs: {logs}", style="bold"), render(states, True)]
-        parts += [Text(f"{called(run)}: {tail(run)}", "red") for run in runs if found.runs[run].name == "failed"]
+        parts += [Text(f"preset {preset}: {sizes[preset]} runs; logs: {logs}", style="bold"), render(states, True)]
+        parts += [Text(f"{called(run)}: {tail(run)}", "red") for run in runs if run in tails]
         parts.append(Text())
+    parts += not_shown(left_out)
     if (age_s := found.enquiry.age_s) is not None:
         parts.append(Text(f"SLURM was asked {age_s:.0f} s ago"))
     parts += [Text(f"warning: {warning}", style="yellow") for warning in found.enquiry.warnings]
@@ -157,10 +217,10 @@ def main(argv: list[str] | None = None) -> int:
         console.print(page(survey(root, enquiry)))
         return 0
     try:
-        with Live(page(survey(root, enquiry)), console=console, refresh_per_second=1) as live:
+        with live(console) as show:
             while True:
+                show(partial(page, survey(root, enquiry)))
                 time.sleep(REFRESH_S)
-                live.update(page(survey(root, enquiry)))
     except KeyboardInterrupt:
         return 0
 

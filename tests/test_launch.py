@@ -1,3 +1,4 @@
+import io
 import os
 import re
 import signal
@@ -5,6 +6,7 @@ import signal
 import psutil
 import pytest
 from rich.console import Console
+from rich.text import Text
 from tiny import StopAt, alive, end, planned, tiny_run, undisturbed, wait_until
 
 from ablate import launch, record, spawn
@@ -138,3 +140,20 @@ def test_on_a_terminal_the_runs_are_a_live_table():
     text = console.export_text()
     assert re.search(r"row\s+seed\s+state\s+step\s+tokens/s\s+loss\s+dev PPL\s+BLEU\s+ETA", text)
     assert re.search(r"base\s+1\s+done\s+12/12", text)
+
+
+def test_where_not_all_runs_fit_the_terminal_the_running_ones_stay(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    names = ["done"] * 40 + ["running"] * 3 + ["failed"] * 2 + ["new"] * 15  # a pool of three at the 20 rows' 60 runs
+    states = {(f"r{i}", 1): RunState(name) for i, name in enumerate(names, 1)}
+    console = Console(force_terminal=True, width=100, height=12, file=io.StringIO())
+    with launch.view(lambda: states, console) as show:
+        show()
+        drawn = console.file.getvalue()
+        console.file.truncate(0)
+    frame = [line for line in Text.from_ansi(drawn).plain.splitlines() if line][-12:]
+    words = [" ".join(line.split()[:3]) for line in frame]
+    assert words[0] == "row seed state"
+    assert words[1:11] == [*(f"r{i} 1 done" for i in range(1, 6)), *(f"r{i} 1 {names[i - 1]}" for i in range(41, 46))]
+    assert frame[11].strip() == "… and 35 done, 15 to do not shown"
+    assert all(f"r{i} " in console.file.getvalue() for i in range(1, 61))  # at the end there is room for all

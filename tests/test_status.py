@@ -6,14 +6,15 @@ import pytest
 from commands import Commands, commands  # noqa: F401 – a fixture
 from records import TRAINING, beat, finish
 from rich.console import Console
+from rich.text import Text
 
 from ablate import ledger, slurm, status
 from ablate.launch import freeze
 from ablate.ledger import Enquiry, note
 from ablate.plan import PlannedRun, plan_from
 from ablate.rundir import RunDir, lock, write_json, write_text
-from ablate.state import read_state
-from ablate.status import ago, duration, main, number, page, render, survey
+from ablate.state import RunState, read_state
+from ablate.status import Survey, ago, duration, main, number, page, render, survey
 
 
 @pytest.fixture
@@ -185,6 +186,46 @@ def test_a_failed_run_shows_the_end_of_its_traceback_and_its_log(run, tmp_path):
     assert f"smoke/A_h4/0123456789ab/seed2: {run.log}" in said
     assert "File x, line 3" in said
     assert status.as_json(found)["runs"][0]["error"] == run.error.read_text()
+
+
+@pytest.mark.parametrize(
+    ("num_failed", "shown", "said"),
+    [
+        # 29 rows, with 3 tracebacks of 5 lines, and 6 lines: preset, header, blank, what is left out, age, warning
+        (3, ["done"] * 21 + ["running"] * 4 + ["failed"] * 3 + ["queued"], "9 done, 20 to do"),
+        # 20 rows with 4 tracebacks; 21 would be with 5
+        (20, ["running"] * 4 + ["failed"] * 16, "4 failed, 1 queued, 30 done, 20 to do, 12 tracebacks"),
+    ],
+)
+def test_who_watches_more_runs_than_fit_the_terminal_sees_those_that_matter_and_what_is_beneath(
+    tmp_path, monkeypatch, num_failed, shown, said
+):
+    names = ["done"] * 30 + ["new"] * 20 + ["running"] * 4 + ["failed"] * num_failed + ["queued"]
+    runs = {RunDir.of(tmp_path, "smoke", f"r{i}", "0" * 12, 1): RunState(name) for i, name in enumerate(names, 10)}
+    for run in [run for run, state in runs.items() if state.name == "failed"]:
+        write_text(run.error, "E: no\n" + "line\n" * 3 + "E: no\n")
+    monkeypatch.setattr(Enquiry, "age_s", 7.0)
+    (enquiry := Enquiry()).warnings = ["sacct: no answer"]
+    monkeypatch.setattr(status, "survey", lambda root, _: Survey(root, runs, enquiry))
+    monkeypatch.setenv("TERM", "xterm")
+    console = Console(force_terminal=True, width=400, height=50, file=io.StringIO())
+    monkeypatch.setattr(status, "terminal", lambda: console)
+    frames = []
+
+    def sleep(seconds):
+        frames.append(Text.from_ansi(console.file.getvalue()).plain)
+        console.file.seek(console.file.truncate(0))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(status.time, "sleep", sleep)
+    assert main([str(tmp_path), "--watch"]) == 0
+    assert len(frames[0].strip("\n").split("\n")) <= 50
+    assert re.findall(r"^r\d+ \(0{12}\) +1 +(\w+)", frames[0], re.MULTILINE) == shown
+    assert frames[0].count("log.txt\n  line\n  line\n  line\n  E: no\n") == min(num_failed, 4)
+    assert frames[0].rstrip().endswith(f"… and {said} not shown\nSLURM was asked 7 s ago\nwarning: sacct: no answer")
+    whole = Text.from_ansi(console.file.getvalue()).plain  # at the end there is room for all
+    assert whole.count("(000000000000)") == len(names)
+    assert "not shown" not in whole
 
 
 def test_how_long_ago_something_was():
