@@ -1,6 +1,7 @@
 """Which device a run gets, found out without torch where that is possible; and how it keeps its memory."""
 
 import ctypes
+import functools
 import os
 import platform
 import shutil
@@ -41,9 +42,22 @@ def resolve_device(device: str) -> str:
 def torch_has(device: str) -> bool:
     """Ask torch whether a device works."""
     question = {"cuda": "torch.cuda.is_available()", "mps": "torch.backends.mps.is_available()"}[device]
-    code = f"import torch, sys; sys.exit(0 if {question} else 1)"
+    return ask_torch(f"int({question})") == 1
+
+
+@functools.cache
+def visible_gpus() -> list[str]:
+    """Name the GPUs that processes started from here see, as CUDA_VISIBLE_DEVICES does."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return (chosen.split(",") if chosen else list(map(str, range(1024))))[: ask_torch("torch.cuda.device_count()")]
+
+
+def ask_torch(question: str) -> int:
+    """Ask torch for a number, in a process of its own; 0 where that fails."""
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
-    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True).returncode == 0
+    code = f"import torch; print({question})"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    return int(done.stdout.split()[-1]) if done.returncode == 0 else 0
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from ablate import frozen, record
 from ablate.config import LocalCluster
+from ablate.device import visible_gpus
 from ablate.plan import PlannedRun
 from ablate.rundir import RunDir, write_json
 from ablate.spawn import DONE, HELD, STOPPED, Worker, note_crash
@@ -34,12 +35,30 @@ class Outcome:
     interrupted: bool = False
 
 
-def num_workers(cluster: LocalCluster) -> int:
-    """Decide how many runs go at once: as asked, or as many as the physical cores carry."""
+def num_workers(cluster: LocalCluster, device: str) -> int:
+    """Decide how many runs go at once: as asked, or as many as the GPUs or else the physical cores carry."""
     if cluster.workers:
         return cluster.workers
+    if device == "cuda":
+        return max(1, len(visible_gpus()) // cluster.ranks)
     cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
     return max(1, cores // (cluster.ranks * cluster.threads))
+
+
+def gpus_of(run: RunDir, place: int) -> str:
+    """Choose the GPUs of a run, one for each of its processes, as in CUDA_VISIBLE_DEVICES; empty without any.
+
+    Args:
+        run: frozen.
+        place: its number among the runs that go at once, from 0; more than there are GPUs for share them.
+    """
+    cfg = frozen.load(run.config)
+    gpus = visible_gpus() if cfg.device == "cuda" else []
+    ranks = cfg.cluster.ranks
+    if len(gpus) < ranks:
+        return ""
+    first = place % (len(gpus) // ranks) * ranks
+    return ",".join(gpus[first : first + ranks])
 
 
 def freeze(planned: PlannedRun) -> None:
@@ -74,6 +93,7 @@ def launch(runs: dict[tuple[str, int], RunDir], workers: int, console: Console) 
     """
     waiting = list(runs.values())
     going: dict[RunDir, Worker] = {}
+    places: dict[RunDir, int] = {}
     ended: dict[RunDir, int] = {}
     for run in waiting:
         run.cancelled.unlink(missing_ok=True)  # from now on it means this launch
@@ -91,7 +111,9 @@ def launch(runs: dict[tuple[str, int], RunDir], workers: int, console: Console) 
             while waiting and len(going) < workers and not interrupts:
                 run = waiting.pop(0)
                 if not run.cancelled.exists():
-                    going[run] = Worker(run)
+                    taken = {places[other] for other in going}
+                    places[run] = next(place for place in range(workers) if place not in taken)
+                    going[run] = Worker(run, gpus_of(run, places[run]))
             if interrupts:
                 waiting.clear()
                 for worker in going.values():

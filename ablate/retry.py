@@ -113,9 +113,9 @@ def relaunch(runs: dict[RunDir, Config], console: Console) -> int:
         groups.setdefault(repr(cfg.cluster), {})[run] = cfg
     done = 0
     for group in groups.values():
-        cluster = next(iter(group.values())).cluster
+        first = next(iter(group.values()))
         shown = {(f"{cfg.preset}/{cfg.row.name} ({run.path.parent.name})", cfg.seed): run for run, cfg in group.items()}
-        outcome = launch(shown, num_workers(cluster), console)
+        outcome = launch(shown, num_workers(first.cluster, first.device), console)
         if outcome.interrupted:
             return 130
         done += len(outcome.done)

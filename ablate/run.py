@@ -39,7 +39,9 @@ def do(overrides: list[str], plan_only: bool, say: Callable[[str], None], consol
     cfg = plan.runs[0].cfg
     cluster = cfg.cluster
     on_slurm = isinstance(cluster, SlurmCluster)
-    workers = cluster.max_parallel * cluster.runs_per_job or len(plan.runs) if on_slurm else num_workers(cluster)
+    workers = (
+        cluster.max_parallel * cluster.runs_per_job or len(plan.runs) if on_slurm else num_workers(cluster, cfg.device)
+    )
     say(f"ablate {__version__}: preset {plan.preset}, {len(plan.rows)} rows × {plan.seeds} seeds, in {plan.runs_dir}")
     each = f"{cluster.ranks} processes of {cluster.threads}" if cluster.ranks > 1 else f"{cluster.threads}"
     say(f"device {cfg.device}, precision {cfg.precision}; {workers} runs at once, {each} CPU threads each")

@@ -15,12 +15,14 @@ DONE, FAILED, HELD, STOPPED = 0, 1, 3, 75  # exit codes of `ablate.worker`
 PATIENCE_S = 120.0  # for the other processes of a run to write their checkpoint and end, when one has ended
 
 
-def start(run: RunDir, threads: int, ranks: Ranks = ALONE) -> subprocess.Popen[bytes]:
+def start(run: RunDir, threads: int, ranks: Ranks = ALONE, gpus: str = "") -> subprocess.Popen[bytes]:
     """Start one process of a run, in a session of its own: Ctrl-C reaches only this process, which then asks it to end.
 
     Its standard input is a pipe whose other end only this process has: it ends when this process does, however it ends.
     """
     environment = {**os.environ, **ranks.environment(), "ABLATE_WATCH_PARENT": "1", "OMP_NUM_THREADS": str(threads)}
+    if gpus:
+        environment["CUDA_VISIBLE_DEVICES"] = gpus
     with open(run.log, "ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "ablate.worker", str(run.path)],
@@ -35,10 +37,15 @@ def start(run: RunDir, threads: int, ranks: Ranks = ALONE) -> subprocess.Popen[b
 class Worker:
     """The processes of one run, one per rank."""
 
-    def __init__(self, run: RunDir) -> None:
-        """Start them, as many as the frozen configuration says, each with as many threads."""
+    def __init__(self, run: RunDir, gpus: str = "") -> None:
+        """Start them, as many as the frozen configuration says, each with as many threads.
+
+        Args:
+            run: frozen.
+            gpus: the only ones they see, as in CUDA_VISIBLE_DEVICES; empty: all that this process sees.
+        """
         cluster = frozen.load(run.config).cluster
-        self.processes = [start(run, cluster.threads, ranks) for ranks in Ranks.on_this_machine(cluster.ranks)]
+        self.processes = [start(run, cluster.threads, ranks, gpus) for ranks in Ranks.on_this_machine(cluster.ranks)]
         self.patience_ends_s = math.inf
 
     def poll(self) -> int | None:

@@ -37,6 +37,18 @@ def test_a_device_is_what_was_asked_for_or_the_one_that_is_there(asked, there, f
     assert device.resolve_device(asked) == found
 
 
+@pytest.mark.parametrize(("chosen", "count", "seen"), [("", 3, ["0", "1", "2"]), ("5,7", 2, ["5", "7"]), ("", 0, [])])
+def test_gpus_are_named_as_they_are_chosen(chosen, count, seen, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+    monkeypatch.setattr(device, "ask_torch", lambda question: count)
+    assert device.visible_gpus.__wrapped__() == seen
+
+
+def test_torch_is_asked_in_a_process_of_its_own():
+    assert device.ask_torch("torch.ones(3).sum().int().item()") == 3
+    assert device.ask_torch("torch.nothing") == 0
+
+
 def test_a_device_that_is_not_there_is_refused(monkeypatch):
     monkeypatch.setattr(device, "torch_has", lambda name: False)
     for name in ("cuda", "mps"):

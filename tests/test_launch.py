@@ -1,3 +1,4 @@
+import dataclasses
 import io
 import os
 import re
@@ -11,7 +12,7 @@ from tiny import StopAt, alive, end, planned, tiny_run, undisturbed, wait_until
 
 from ablate import launch, record, spawn
 from ablate.config import LocalCluster
-from ablate.frozen import load
+from ablate.frozen import load, save
 from ablate.identity import fingerprint
 from ablate.rundir import RunDir, lock, read_json
 from ablate.state import RunState, read_state
@@ -33,8 +34,45 @@ def shown(*runs: RunDir, workers: int = 1) -> tuple[launch.Outcome, str]:
 @pytest.mark.parametrize(("cores", "threads", "expected"), [(8, 2, 4), (2, 1, 2), (2, 3, 1), (None, 1, 6)])
 def test_as_many_runs_at_once_as_the_physical_cores_carry(monkeypatch, cores, threads, expected):
     monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 6 if logical else cores)
-    assert launch.num_workers(LocalCluster("local", 1, threads, 1.0, 0)) == expected
-    assert launch.num_workers(LocalCluster("local", 1, threads, 1.0, 5)) == 5
+    assert launch.num_workers(LocalCluster("local", 1, threads, 1.0, 0), "cpu") == expected
+    assert launch.num_workers(LocalCluster("local", 1, threads, 1.0, 5), "cpu") == 5
+
+
+@pytest.mark.parametrize(("ranks", "expected"), [(1, 5), (2, 2), (5, 1), (6, 1)])
+def test_as_many_runs_at_once_as_there_are_gpus_for_their_processes(monkeypatch, ranks, expected):
+    monkeypatch.setattr(launch, "visible_gpus", lambda: ["3", "4", "5", "6", "7"])
+    assert launch.num_workers(LocalCluster("local", ranks, 1, 1.0, 0), "cuda") == expected
+    assert launch.num_workers(LocalCluster("local", ranks, 1, 1.0, 9), "cuda") == 9
+
+
+@pytest.mark.parametrize(
+    ("ranks", "workers", "expected"),
+    [
+        (1, 2, ["3", "4", "4", "3"]),  # the second ends first, then the first
+        (2, 2, ["3,4", "5,6", "5,6", "3,4"]),
+        (1, 4, ["3", "4", "5", "6"]),
+        (4, 2, ["3,4,5,6"] * 4),  # more at once than there are GPUs for: they share them
+        (5, 2, [""] * 4),  # too few: the run itself says so
+    ],
+)
+def test_each_run_has_gpus_of_its_own(monkeypatch, ranks, workers, expected):
+    seen = []
+
+    class Stub:
+        def __init__(self, run: RunDir, gpus: str) -> None:
+            seen.append(gpus)
+            self.number = len(seen)
+
+        def poll(self) -> int | None:
+            return launch.DONE if len(seen) == 4 or self.number == {2: 2, 3: 1}.get(len(seen)) else None
+
+    runs = [one.run for one in planned("seeds=4", f"cluster.ranks={ranks}").runs]
+    for run in runs:
+        save(dataclasses.replace(load(run.config), device="cuda"), run.config)
+    monkeypatch.setattr(launch, "visible_gpus", lambda: ["3", "4", "5", "6"])
+    monkeypatch.setattr(launch, "Worker", Stub)
+    shown(*runs, workers=workers)
+    assert seen == expected
 
 
 def test_freezing_writes_the_whole_configuration_and_what_its_fingerprint_was_made_of():
