@@ -43,18 +43,44 @@ def records_of(plan: Plan) -> list[Record]:
     return records
 
 
-def refuse_mixtures(plan: Plan, records: list[Record]) -> None:
-    """Make sure that numbers stand side by side only where they can be compared; a plan has one corpus by itself.
+def refuse_unlike(plan: Plan) -> None:
+    """Make sure, before the rest of a plan is run, that its results will stand beside those there are.
 
     Raises:
-        MixedRecords: naming what differs, with the values.
+        RecordError, MixedRecords: as `records_of`; the latter also for another version of a scorer than theirs.
     """
-    decodes = (cfg.decode for cfg in plan.configs.values())
-    found = {name: {value for done in records if (value := of(done)) is not None} for name, of in COMMON.items()}
-    found["beam and length penalty"] |= {f"{decode.beam_size}, {decode.length_penalty}" for decode in decodes}
-    for name, values in found.items():
-        if len(values) > 1:
-            raise MixedRecords(f"{name}: one table cannot hold {' and '.join(sorted(values))}")
+    records = records_of(plan)
+    if records and plan.to_run and plan.corpus:
+        from ablate.bleu import score  # loads sacreBLEU, which no other command needs
+
+        scored = score(["one"], ["one"], plan.corpus.manifest["languages"]["tgt"])
+        refuse_mixtures(plan, records, {"BLEU": scored.bleu_signature, "BLEU tok": scored.bleu_tok_signature})
+
+
+def refuse_mixtures(plan: Plan, records: list[Record], here: Mapping[str, str] | None = None) -> None:
+    """Make sure that numbers stand side by side only where they can be compared; a plan has one corpus by itself.
+
+    Args:
+        plan: whose decoding counts, too.
+        records: of its runs.
+        here: what this installation would write.
+
+    Raises:
+        MixedRecords: naming what differs, with the values and the runs that have them.
+    """
+    decodes = {f"{cfg.decode.beam_size}, {cfg.decode.length_penalty}": "as asked for" for cfg in plan.configs.values()}
+    others = {
+        "beam and length penalty": decodes,
+        **{name: {value: "installed here"} for name, value in (here or {}).items()},
+    }
+    for name, of in COMMON.items():
+        found = {value: [who] for value, who in others.get(name, {}).items()}
+        for done in records:
+            if (value := of(done)) is not None:
+                found.setdefault(value, []).append(f"{done['row']} seed {done['seed']}")
+        if len(found) > 1:
+            said = [f"{value} ({', '.join(who[:2])}{' …' if who[2:] else ''})" for value, who in sorted(found.items())]
+            raise MixedRecords(f"{name}: one table cannot hold {' and '.join(said)}")
 
 
 def scores(plan: Plan) -> Scores:

@@ -18,6 +18,7 @@ from ablate.cost import describe
 from ablate.launch import Outcome, freeze, launch, num_workers
 from ablate.plan import Plan, look_again, plan_from
 from ablate.refuse import refuse
+from ablate.results import refuse_unlike
 from ablate.slurm import Unreachable
 from ablate.spawn import STOPPED
 from ablate.state import read_state
@@ -51,6 +52,7 @@ def do(overrides: list[str], plan_only: bool, say: Callable[[str], None], consol
     if plan_only:
         return 0
     outcome = None
+    refuse_unlike(plan)
     if plan.to_run:
         log_in(cfg.tracking.mode)
     if on_slurm:

@@ -3,10 +3,11 @@ import math
 import pytest
 from records import finish
 
+from ablate.bleu import score
 from ablate.compose import session
-from ablate.plan import Plan, plan_from
+from ablate.plan import Plan, look_again, plan_from
 from ablate.record import RecordError
-from ablate.results import MixedRecords, by_row, compared, correct, records_of
+from ablate.results import MixedRecords, by_row, compared, correct, records_of, refuse_unlike
 from ablate.rundir import write_json
 
 
@@ -85,7 +86,9 @@ def test_rows_of_different_beams_are_refused_before_any_is_run(workplace):
     (workplace / "mine" / "sweep" / "s.yaml").write_text("# @package sweep.s\n{title: s, rows: [wide]}\n")
     with session(str(workplace / "mine")):
         plan = plan_from(["preset=smoke", "+sweep=s"], prepare=False)
-    with pytest.raises(MixedRecords, match=r"beam and length penalty: one table cannot hold 4, 0\.6 and 5, 0\.6"):
+    with pytest.raises(
+        MixedRecords, match=r"beam and length penalty: one table cannot hold 4, 0\.6 \(.*\) and 5, 0\.6 \("
+    ):
         records_of(plan)
 
 
@@ -103,6 +106,22 @@ def test_numbers_that_do_not_compare_are_refused(section, key, other, name):
     finish(asked.runs[1], 9.0, 9.0, **{section: {**record[section], key: other}})
     with pytest.raises(MixedRecords, match=f"{name}: one table cannot hold"):
         records_of(planned("seeds=2"))
+
+
+def test_another_version_of_a_scorer_is_refused_before_the_rest_is_run():
+    asked = planned("seeds=2")
+    done = finish(asked.runs[0], ppl=9.0, bleu=9.0)
+    here = score(["one"], ["one"], "de")
+    signatures = {"bleu_signature": here.bleu_signature, "bleu_tok_signature": here.bleu_tok_signature}
+    finish(asked.runs[0], 9.0, 9.0, dev={**done["dev"], **signatures})
+    refuse_unlike(look_again(asked))
+    finish(asked.runs[0], 9.0, 9.0, dev={**done["dev"], **signatures, "bleu_signature": "version:1.0"})
+    half = look_again(asked)
+    assert records_of(half)  # by itself one table
+    with pytest.raises(MixedRecords, match=r"^BLEU: .* \(installed here\) and version:1\.0 \(base seed 1\)$"):
+        refuse_unlike(half)
+    finish(half.runs[1], 9.0, 9.0, dev={**done["dev"], **signatures, "bleu_signature": "version:1.0"})
+    refuse_unlike(look_again(half))  # nothing would be run
 
 
 def test_a_record_of_another_schema_is_refused_by_its_path():
