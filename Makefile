@@ -13,8 +13,7 @@ test: .venv/test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 --ignore tests/slurm
-	$(BIN)/pytest -n 2 tests/slurm
+	$(BIN)/pytest -n 4 --dist worksteal
 
 .venv/demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
