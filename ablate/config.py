@@ -189,7 +189,7 @@ class ClusterConfig:
 class LocalCluster(ClusterConfig):
     """A pool of worker processes on this machine."""
 
-    workers: int  # runs at once; 0: GPUs ÷ ranks where there are some, else physical cores ÷ (ranks × threads)
+    workers: int  # runs at once; 0: GPUs ÷ ranks with device=cuda, else physical cores ÷ (ranks × threads)
 
 
 @dataclass

@@ -75,8 +75,9 @@ def attend(runs: list[RunDir], job: str, ranks: Ranks, stop: StopFlag) -> dict[R
         for run, worker in list(going.items()):
             if (code := worker.poll()) is not None:
                 del going[run]
-                if ranks.rank == 0:
-                    note_crash(run, code)  # at once: before the others have ended, another job may do it again
+                if ranks.rank == 0 and not run.record.exists():
+                    with suppress(OSError):  # a full disk
+                        note_crash(run, code)  # at once: before the others have ended, another job may do it again
         if stop() and not asked:
             asked = True
             for worker in workers.values():

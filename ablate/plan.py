@@ -227,17 +227,16 @@ def digests_told(runs: Iterable[RunDir], cfg: Config) -> dict[str, str]:
     """Give the digests of a corpus that is not prepared here by the records of runs on it; none if they differ."""
     data = {key: value for key, value in science(cfg, {}).items() if key.startswith("data.")}
     told = set()
+    source = None
     for run in runs:
-        facts = (read_json(run.record) or {}).get("science", {})
-        if facts and all(facts.get(key) == value for key, value in data.items()) and of_this_text(run, cfg):
+        done = read_json(run.record) or {}
+        facts = done.get("science", {})
+        if facts and all(facts.get(key) == value for key, value in data.items()):
+            source = source or corpora.SOURCES[cfg.data.name](cfg.data).identity  # reads the user's files: only once
+            if done["corpus"].get("source", source) != source:
+                continue  # they were edited since
             told.add((facts["digest.corpus"], facts["digest.vocab"]))
     return dict(zip(("corpus", "vocab"), told.pop(), strict=True)) if len(told) == 1 else {}
-
-
-def of_this_text(run: RunDir, cfg: Config) -> bool:
-    """Tell whether a record's corpus was made of what these settings name now, such as the files as they are."""
-    source = corpora.SOURCES[cfg.data.name](cfg.data).identity
-    return bool(read_json(run.record)["corpus"].get("source", source) == source)
 
 
 def choose(found: list[RunDir], own: RunDir) -> RunDir:

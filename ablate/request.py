@@ -53,10 +53,8 @@ def read(overrides: list[str]) -> Request:
         ConfigError: as `compose` and `resolved`, for a device that is not there, rows of different corpora, and both a
             row and a sweep.
     """
-    rows_last = sorted(
-        overrides, key=lambda text: text.startswith("+row=")
-    )  # as `compose_row` has it: groups go in order
-    asked = compose(rows_last)
+    # The row last, as `compose_row` has it: Hydra merges added groups in their order.
+    asked = compose(sorted(overrides, key=lambda text: text.startswith("+row=")))
     named = [text.partition("=")[2] for text in overrides if text.startswith("+row=")]
     if without_effect := [text for text in overrides if re.match(r"\+*(seed|row\.name)=", text)]:
         raise ConfigError(

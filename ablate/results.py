@@ -50,7 +50,8 @@ def refuse_unlike(plan: Plan) -> None:
         RecordError, MixedRecords: as `records_of`; the latter also for another version of a scorer than theirs.
     """
     records = records_of(plan)
-    if records and plan.to_run and plan.corpus:
+    unfinished = [one for one in plan.runs if one.state.name not in ("done", "failed")]
+    if records and unfinished and plan.corpus:
         from ablate.bleu import score  # loads sacreBLEU, which no other command needs
 
         scored = score(["one"], ["one"], plan.corpus.manifest["languages"]["tgt"])

@@ -110,7 +110,7 @@ def relaunch(runs: dict[RunDir, Config], console: Console) -> int:
     """Do these runs here, as many at once as was asked for; gives the exit code."""
     groups: dict[str, dict[RunDir, Config]] = {}
     for run, cfg in runs.items():
-        groups.setdefault(repr(cfg.cluster), {})[run] = cfg
+        groups.setdefault(f"{cfg.device} {cfg.cluster!r}", {})[run] = cfg
     done = 0
     for group in groups.values():
         first = next(iter(group.values()))

@@ -138,7 +138,8 @@ def test_a_worker_that_could_not_start_is_a_failed_run(monkeypatch):
 def test_a_failed_run_that_is_done_again_before_its_job_has_ended_keeps_its_new_attempt(monkeypatch):
     bad, good = (one.run for one in planned("seeds=2").runs)
     error = str(bad.error)
-    retry = f"import os, time\nwhile not os.path.exists({error!r}): time.sleep(0.01)\nos.remove({error!r})"
+    wait = f"import os, time\nfor _ in range(6000):\n    if os.path.exists({error!r}): break\n    time.sleep(0.01)\n"
+    retry = f"{wait}os.remove({error!r})"
     standing_in(monkeypatch, {bad: "raise SystemExit(1)", good: retry})  # as ablate.retry does while the other goes on
     assert job.do([bad, good], ALONE, StopFlag()) == FAILED
     assert (ended(bad)[0]["code"], ended(bad)[0]["reason"]) == (1, "exit code 1")

@@ -169,14 +169,16 @@ def test_no_step_is_dropped_when_a_resumed_run_logs_it_again(three):  # W2
 
 
 def test_attempts_are_in_order_where_the_next_node_is_in_another_time_zone(run, monkeypatch):
-    for attempt, zone in ((1, "UTC"), (2, "UTC+5")):  # whose clocks show five hours less
-        with monkeypatch.context() as node:
-            node.setenv("TZ", zone)
+    try:
+        for attempt, zone in ((1, "UTC"), (2, "UTC+5")):  # whose clocks show five hours less
+            monkeypatch.setenv("TZ", zone)
             time.tzset()
             with track(run, attempt) as tracker:
                 tracker.log(attempt, loss=3.5)
-    time.tzset()
-    wandb.teardown()
+    finally:
+        monkeypatch.delenv("TZ")
+        time.tzset()
+        wandb.teardown()
     found = fragments(run)
     assert found == sorted(found, reverse=True)  # by their folders' names
     assert [history(written(path))[0]["attempt"] for path in found] == [1, 2]

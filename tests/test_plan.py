@@ -166,7 +166,7 @@ def test_a_change_of_corpus_is_told_without_the_fields_that_only_one_of_them_has
     assert not {key for key in changes if key.startswith("data.num_")}
 
 
-def test_records_do_not_speak_for_a_text_that_was_edited_since(workplace):
+def test_records_do_not_speak_for_a_text_that_was_edited_since(workplace, monkeypatch):
     def write(word: str) -> None:
         for side in ("en", "de"):
             (workplace / f"t.{side}").write_text("".join(f"{side} word {i} and more {word}\n" for i in range(40)))
@@ -176,6 +176,7 @@ def test_records_do_not_speak_for_a_text_that_was_edited_since(workplace):
     asked = ["data=files", "data.vocab_size=300", *files]
     write("words")
     finish(planned(*asked).runs[0], ppl=9.0, bleu=9.0)
+    monkeypatch.setenv("ABLATE_DATA", str(workplace / "nothing"))
     assert planned(*asked, prepare=False).runs[0].state.name == "done"
     write("sentences")
     assert planned(*asked, prepare=False).runs[0].state.name == "new"

@@ -239,14 +239,15 @@ def test_an_edit_of_the_files_after_the_plan_does_not_reach_a_run(tmp_path, monk
     assert finish(run) == undisturbed()
 
 
-def test_a_corpus_that_has_moved_is_found_by_what_it_holds(tmp_path, monkeypatch):
+def test_a_corpus_that_has_moved_with_its_cache_is_found(tmp_path, monkeypatch):
     run, expected = tiny_run(), undisturbed()
     identity = read_json(run.identity)
-    shutil.copytree(identity["corpus"], tmp_path / "moved" / "corpora" / "corpus")
-    write_json(run.identity, {**identity, "corpus": str(tmp_path / "gone")})
+    name = Path(identity["corpus"]).name
+    shutil.copytree(identity["corpus"], tmp_path / "moved" / "corpora" / name)
+    write_json(run.identity, {**identity, "corpus": str(tmp_path / "gone" / name)})
     monkeypatch.setenv("ABLATE_DATA", str(tmp_path / "nothing"))
     assert take(run, StopFlag()) == FAILED
-    assert "gone: the prepared corpus is not there any more" in run.error.read_text()
+    assert f"gone/{name}: the prepared corpus is not there any more" in run.error.read_text()
     monkeypatch.setenv("ABLATE_DATA", str(tmp_path / "moved"))
     assert finish(run) == expected
 

@@ -110,12 +110,12 @@ def find(data: DataConfig) -> Corpus | None:
 
 
 def reopen(folder: Path, digests: dict[str, str]) -> Corpus:
-    """Open a prepared corpus where a plan found it, or the same one here; the user's files need not be there any more.
+    """Open a prepared corpus where a plan found it, or moved to here; the user's files need not be there any more.
 
     Raises:
         CorpusError: if it is gone, or is not the one the digests name.
     """
-    corpus = _find(folder) or of_digests(digests)
+    corpus = _find(folder) or _find(data_root() / "corpora" / folder.name)  # whose name is of all that it was made of
     if corpus is None:
         raise CorpusError(f"{folder}: the prepared corpus is not there any more; give the command that planned the run")
     if corpus.digests != digests:
@@ -124,11 +124,11 @@ def reopen(folder: Path, digests: dict[str, str]) -> Corpus:
 
 
 def of_digests(digests: dict[str, str]) -> Corpus | None:
-    """Find a prepared corpus by what it holds."""
+    """Find a prepared corpus by its text and vocabulary, whatever its limit of length."""
     for manifest in sorted((data_root() / "corpora").glob("[!.]*/manifest.json")):
-        corpus = Corpus(manifest.parent)
-        if corpus.digests == digests:
-            return corpus
+        with suppress(OSError, ValueError):  # another, damaged or just being deleted
+            if (read_json(manifest) or {}).get("digests") == digests:
+                return Corpus(manifest.parent)
     return None
 
 
