@@ -249,10 +249,10 @@ def test_a_rank_that_cannot_even_start_fails_the_run(monkeypatch):  # S1
     run = tiny_run(TWO)
     start = spawn.start
 
-    def start_or_fail(run: RunDir, threads: int, ranks: Ranks):
+    def start_or_fail(run: RunDir, threads: int, ranks: Ranks, gpus: str):
         if ranks.rank == 1:
             monkeypatch.setattr(spawn.sys, "executable", "/bin/false")
-        return start(run, threads, ranks)
+        return start(run, threads, ranks, gpus)
 
     monkeypatch.setattr(spawn, "start", start_or_fail)
     assert ended(Worker(run)) == 1
@@ -271,7 +271,7 @@ def test_a_process_that_does_not_end_after_another_has_is_killed(monkeypatch):
     monkeypatch.setattr(spawn, "PATIENCE_S", 0.2)
     stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(1000)"
 
-    def start(run: RunDir, threads: int, ranks: Ranks):
+    def start(run: RunDir, threads: int, ranks: Ranks, gpus: str):
         code = [sys.executable, "-c", stubborn] if ranks.rank == 0 else ["sh", "-c", "read line; exit 75"]
         return subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 

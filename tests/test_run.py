@@ -47,10 +47,10 @@ def command(module: str, *arguments: str, text: str = "") -> tuple[int, str]:
 def here(*overrides: str) -> tuple[int, str]:
     """Do the command in this process; its workers are real. Gives the exit code and what it said."""
     said: list[str] = []
-    console = Console(record=True, width=200, file=open(os.devnull, "w"))  # noqa: SIM115
-    code = run.do([*TINY, *overrides], False, said.append, console)
-    console.file.close()
-    return code, "\n".join([*said, console.export_text()])
+    with open(os.devnull, "w") as nowhere:
+        console = Console(record=True, width=200, file=nowhere)
+        code = run.do([*TINY, *overrides], False, said.append, console)
+        return code, "\n".join([*said, console.export_text()])
 
 
 def only(folder: Path) -> RunDir:
