@@ -48,8 +48,9 @@ def torch_has(device: str) -> bool:
 @functools.cache
 def visible_gpus() -> list[str]:
     """Name the GPUs that processes started from here see, as CUDA_VISIBLE_DEVICES does."""
+    count = ask_torch("torch.cuda.device_count()")
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return (chosen.split(",") if chosen else list(map(str, range(1024))))[: ask_torch("torch.cuda.device_count()")]
+    return chosen.split(",")[:count] if chosen else list(map(str, range(count)))
 
 
 def ask_torch(question: str) -> int:
